@@ -1,0 +1,83 @@
+"""The exception tree. Every failure the tool expects is one of these, with the next step in it.
+
+KernelCompassError
+├── UsageError                 the command line or the arguments do not fit together
+├── CaptureError               a file handed in cannot be used
+│   ├── NotAMetricTable        no metric table in it (text page, source page, a failed run's log)
+│   ├── AmbiguousCapture       numbers or rows that can be read in two ways
+│   └── DamagedCapture         truncated, shifted, mixed or otherwise broken
+├── MissingDependency          an optional package or program is not installed
+└── ProfilingError             ncu or its target failed; `cause` says which way
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class KernelCompassError(Exception):
+    """Base of all expected failures.
+
+    Args:
+        found: what was found, in one sentence.
+        remedy: what is needed and the next command; may be empty.
+    """
+
+    def __init__(self, found: str, remedy: str = "") -> None:
+        super().__init__(f"{found} {remedy}".strip())
+        self.found = found
+        self.remedy = remedy
+
+
+class UsageError(KernelCompassError):
+    """The command line or the arguments do not fit together."""
+
+
+class CaptureError(KernelCompassError):
+    """A capture file cannot be used."""
+
+
+class NotAMetricTable(CaptureError):
+    """The file holds no Nsight Compute metric table."""
+
+
+class AmbiguousCapture(CaptureError):
+    """The file can be read in more than one way, so it is not read at all."""
+
+
+class DamagedCapture(CaptureError):
+    """The file is truncated, shifted, mixed or otherwise broken."""
+
+
+class MissingDependency(KernelCompassError):
+    """An optional package or program that this request needs is not installed."""
+
+
+class ProfilingCause(StrEnum):
+    """Why profiling produced no usable capture."""
+
+    NCU_MISSING = "ncu_missing"
+    NCU_TOO_OLD = "ncu_too_old"
+    NO_PERMISSION = "no_permission"
+    DRIVER_MISMATCH = "driver_mismatch"
+    COUNTERS_BUSY = "counters_busy"
+    TARGET_FAILED = "target_failed"
+    NOTHING_PROFILED = "nothing_profiled"
+    TIMEOUT = "timeout"
+    STUCK_COMMUNICATION = "stuck_communication"
+    UNSUPPORTED_GPU = "unsupported_gpu"
+    NCU_FAILED = "ncu_failed"
+
+
+class ProfilingError(KernelCompassError):
+    """ncu or its target failed.
+
+    Args:
+        cause: which way it failed.
+        found: what was seen (exit code, last lines, processes).
+        remedy: what to do next.
+    """
+
+    def __init__(self, cause: ProfilingCause, found: str, remedy: str) -> None:
+        super().__init__(found, remedy)
+        self.cause = cause

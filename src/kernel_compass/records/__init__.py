@@ -1,0 +1,1 @@
+"""Frozen records that the stages exchange. Nothing here reads files or runs anything."""
