@@ -24,22 +24,29 @@ typedef unsigned int u32;
 
 // ---- 1. dependent loads: a[i] holds the index of the next line; n = number of lines, m = steps ----------
 // LANES: 0 = one lane per warp works, 1 = all lanes follow one chain (broadcast), 2 = each lane its own
-template <int LANES> __device__ __forceinline__ void chase(ARGS) {
+// FRESH: start somewhere else in every launch and replay pass, or L2 would hold the chain after one pass
+template <int LANES, bool FRESH = false> __device__ __forceinline__ void chase(ARGS) {
   const u32 *next = (const u32 *)a;
   if (LANES == 0 && (threadIdx.x & 31)) return;
   i64 chain = LANES == 2 ? TID : TID / 32;
-  u32 p = (u32)((chain * 2654435761ll) % n);
+  i64 seed = 0;
+  if (FRESH) {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(seed));
+    if (LANES == 1) seed = __shfl_sync(~0u, seed, 0);
+    seed = (seed >> 5) & 0xffffff;
+  }
+  u32 p = (u32)(((chain + seed * 40503ll) * 40503ll & 0x7fffffffffffll) % n);
   for (int i = 0; i < m; i++) p = __ldcg(next + (i64)p * 32);
   SINK_U(p * 2654435761u);
 }
 K(k_chase_1thread_l2) { chase<0>(a, b, c, n, m); }        // one load in flight on the whole GPU, L2 latency
-K(k_chase_1thread_dram) { chase<0>(a, b, c, n, m); }      // one load in flight on the whole GPU, DRAM latency
+K(k_chase_1thread_dram) { chase<0, true>(a, b, c, n, m); }      // one load in flight on the whole GPU, DRAM latency
 K(k_chase_1warp_sm_l2) { chase<1>(a, b, c, n, m); }       // one load in flight per SM
-K(k_chase_1warp_sm_dram) { chase<1>(a, b, c, n, m); }     // same, DRAM latency
-K(k_chase_lanes_sm_dram) { chase<2>(a, b, c, n, m); }     // one warp per SM, 32 chains per warp
+K(k_chase_1warp_sm_dram) { chase<1, true>(a, b, c, n, m); }     // same, DRAM latency
+K(k_chase_lanes_sm_dram) { chase<2, true>(a, b, c, n, m); }     // one warp per SM, 32 chains per warp
 K(k_chase_8warps_l2) { chase<0>(a, b, c, n, m); }         // 8 loads in flight per SM
 K(k_chase_full_occ_l2) { chase<1>(a, b, c, n, m); }       // occupancy 100 %, one load in flight per warp
-K(k_chase_full_occ_dram) { chase<1>(a, b, c, n, m); }     // same over a DRAM-sized set
+K(k_chase_full_occ_dram) { chase<1, true>(a, b, c, n, m); }     // same over a DRAM-sized set
 K(k_tail_chase_plus4) { chase<1>(a, b, c, n, m); }        // latency chains; 4 blocks more than a wave: twice the time
 LAUNCH(k_chase_1thread_l2) LAUNCH(k_chase_1thread_dram) LAUNCH(k_chase_1warp_sm_l2)
 LAUNCH(k_chase_1warp_sm_dram) LAUNCH(k_chase_lanes_sm_dram) LAUNCH(k_chase_8warps_l2)

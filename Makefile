@@ -1,0 +1,51 @@
+# Everything from nothing: only Python >= 3.11 and make are needed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-all test-gpu lint format types imports check clean help
+
+help:
+	@echo "make demo      diagnose the recorded H200 captures; profile live where a GPU with ncu is"
+	@echo "make test      the CPU test suite"
+	@echo "make check     lint, types, import contracts"
+	@echo "make test-gpu  the GPU tests, with the python in PYTHON (needs torch, ncu)"
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: Python >= 3.11 is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1)"; \
+	    echo "next:  make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/python examples/01_demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m "not gpu and not ncu"
+
+test-gpu:
+	PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -m "gpu or ncu" -p no:cacheprovider $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+check: lint types imports
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -prune -exec rm -rf {} +

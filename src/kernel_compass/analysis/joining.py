@@ -1,0 +1,115 @@
+"""Captures -> one report: diagnose, join the regimes of one program, rank by share of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kernel_compass.analysis.bottleneck import diagnose_kernel
+from kernel_compass.records.device import Device
+from kernel_compass.records.diagnosis import Diagnosis
+from kernel_compass.records.profile import Dim3, KernelProfile, Profile, Regime
+from kernel_compass.records.report import RegimeView, Report, ReportKernel
+
+LEADING_ORDER = (Regime.WARM, Regime.IN_SITU, Regime.COLD, Regime.UNKNOWN)
+"""Which regime the top level of a joined report repeats: the first of these that is there."""
+
+Identity = tuple[str, Dim3 | None, Dim3 | None]
+
+
+def report_one(profile: Profile, label: str | None = None) -> Report:
+    """The report of a single capture."""
+    kernels = [
+        replace(k, diagnosis=diagnose_kernel(k, profile.source, profile.device))
+        for k in profile.kernels
+    ]
+    return Report(
+        label=label or profile.label,
+        device=profile.device,
+        sources=(profile.source,),
+        kernels=_ranked([(k, None) for k in kernels]),
+        warnings=profile.warnings,
+    )
+
+
+def report_joined(profiles: Mapping[Regime, Profile], label: str | None = None) -> Report:
+    """The report of several regimes of one program; kernels are matched by name, grid and block."""
+    ordered = {r: profiles[r] for r in LEADING_ORDER if r in profiles}
+    if len(ordered) == 1:
+        return report_one(next(iter(ordered.values())), label)
+    by_regime = {r: {k.identity: k for k in p.kernels} for r, p in ordered.items()}
+    identities: dict[Identity, None] = {}
+    for kernels in by_regime.values():
+        identities.update(dict.fromkeys(kernels))
+    rows = [_joined_row(identity, ordered, by_regime) for identity in identities]
+    first = next(iter(ordered.values()))
+    warnings = [w for p in ordered.values() for w in p.warnings]
+    return Report(
+        label=label or first.label,
+        device=_device(list(ordered.values())),
+        sources=tuple(p.source for p in ordered.values()),
+        kernels=_ranked(rows),
+        warnings=tuple(dict.fromkeys(warnings + _unmatched(by_regime))),
+    )
+
+
+def _joined_row(
+    identity: Identity,
+    ordered: Mapping[Regime, Profile],
+    by_regime: Mapping[Regime, Mapping[Identity, KernelProfile]],
+) -> tuple[KernelProfile, dict[Regime, RegimeView | None]]:
+    cold = by_regime.get(Regime.COLD, {}).get(identity)
+    answered = any(identity in by_regime.get(r, {}) for r in (Regime.WARM, Regime.IN_SITU))
+    views: dict[Regime, RegimeView | None] = {}
+    leading: KernelProfile | None = None
+    for regime, profile in ordered.items():
+        kernel = by_regime[regime].get(identity)
+        if kernel is None:
+            views[regime] = None
+            continue
+        diagnosis = diagnose_kernel(
+            kernel,
+            profile.source,
+            profile.device,
+            flushed=cold if regime is not Regime.COLD else None,
+            residency_answered=answered,
+        )
+        views[regime] = _view(kernel, diagnosis)
+        leading = leading or replace(kernel, diagnosis=diagnosis)
+    assert leading is not None
+    return leading, views
+
+
+def _view(kernel: KernelProfile, diagnosis: Diagnosis) -> RegimeView:
+    return RegimeView(kernel.launches, kernel.duration_stats, kernel.metrics, diagnosis)
+
+
+def _device(profiles: Sequence[Profile]) -> Device | None:
+    return next((p.device for p in profiles if p.device is not None), None)
+
+
+def _unmatched(by_regime: Mapping[Regime, Mapping[Identity, KernelProfile]]) -> list[str]:
+    everywhere = set.intersection(*(set(kernels) for kernels in by_regime.values()))
+    found = []
+    for regime, kernels in by_regime.items():
+        alone = len(set(kernels) - everywhere)
+        if alone:
+            found.append(
+                f"{alone} kernel(s) of the {regime.value} capture are not in every other capture"
+            )
+    return found
+
+
+def _ranked(
+    rows: Sequence[tuple[KernelProfile, dict[Regime, RegimeView | None] | None]],
+) -> tuple[ReportKernel, ...]:
+    """By share of time; kernels without a duration keep their order at the end."""
+    times = [k.duration_stats.total if k.duration_stats else None for k, _ in rows]
+    total = sum(t for t in times if t is not None)
+    complete = None not in times and total > 0
+    ranked = [
+        ReportKernel(k, (t or 0.0) / total if complete else None, views)
+        for (k, views), t in zip(rows, times, strict=True)
+    ]
+    order = sorted(range(len(ranked)), key=lambda i: -(times[i] or 0.0))
+    return tuple(ranked[i] for i in order)

@@ -1,0 +1,131 @@
+"""`kernel-compass diagnose`: capture files to a report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernel_compass.cli.exit_codes import Failures
+from kernel_compass.cli.options import (
+    FormatOption,
+    JsonOption,
+    LabelOption,
+    OutputOption,
+    regime_named,
+)
+from kernel_compass.cli.output import chosen_format, color_of, emit, prepare, width_of
+from kernel_compass.errors import CaptureError, KernelCompassError, UsageError
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.report import Report
+from kernel_compass.report.formats import Format
+from kernel_compass.report.render import render_many
+
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE",
+        help="Captures, each reported by itself: ncu CSV of the details or the raw page, .ncu-rep.",
+        show_default=False,
+    ),
+]
+RegimeFilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--regime",
+        metavar="NAME=FILE",
+        help="The capture of one program in this regime (warm, cold or in_situ); give it once "
+        "for each regime, and they are joined in one report.",
+    ),
+]
+
+
+def diagnose(
+    files: FilesArgument = None,
+    regime: RegimeFilesOption = None,
+    label: LabelOption = None,
+    format: FormatOption = None,
+    json: JsonOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Say what limits the kernels in Nsight Compute files, and what would help. Needs no GPU.
+
+    With several reports, JSON is an array and CSV one table. When some files cannot be used, the
+    others are reported all the same, and the exit code is that of the first failure.
+    """
+    kind = chosen_format(format, json, output)
+    joined = joined_files(regime or ())
+    plain = list(files or ())
+    if not plain and not joined:
+        raise UsageError("No capture was named.", "kernel-compass diagnose FILE...")
+    prepare(output)
+    reports, errors = _reports(plain, joined, label)
+    if reports:
+        show(reports, kind, output, as_list=len(plain) + bool(joined) > 1)
+    if errors:
+        raise Failures(errors)
+
+
+def show(reports: Sequence[Report], kind: Format, output: Path | None, as_list: bool) -> None:
+    """Render reports for where they go, and write them there."""
+    width, color = width_of(sys.stdout), color_of(sys.stdout)
+    if output is not None:
+        color = color_of(None)
+    text = render_many(reports, kind, width, color, as_list)
+    emit(text, output, utf8=kind is not Format.TERMINAL)
+
+
+def joined_files(specs: Sequence[str]) -> dict[Regime, Path]:
+    """`NAME=FILE` words as files by regime.
+
+    Raises:
+        UsageError: a word without a file, an unknown regime, or one named twice.
+    """
+    joined: dict[Regime, Path] = {}
+    for spec in specs:
+        name, equals, file = spec.partition("=")
+        regime = regime_named(name)
+        if not equals or not file:
+            found = f"--regime {spec} names no file."
+            raise UsageError(found, f"Write --regime {regime.value}=FILE.")
+        if regime in joined:
+            found = f"--regime {regime.value} is given twice: {joined[regime]} and {file}."
+            raise UsageError(found, "Join one capture a regime; report the other by itself.")
+        joined[regime] = Path(file)
+    return joined
+
+
+def _reports(
+    plain: Sequence[Path], joined: dict[Regime, Path], label: str | None
+) -> tuple[list[Report], list[KernelCompassError]]:
+    """A report for every input that can be used, and the failures of the others."""
+    from kernel_compass import api
+
+    jobs: list[tuple[Sequence[Path], Callable[[], list[Report]]]] = [
+        ([path], partial(api.diagnose_files, [path], {}, label)) for path in plain
+    ]
+    if joined:
+        jobs.append((list(joined.values()), partial(api.diagnose_files, [], joined, label)))
+    reports: list[Report] = []
+    errors: list[KernelCompassError] = []
+    for paths, job in jobs:
+        try:
+            _check_readable(paths)
+            reports.extend(job())
+        except KernelCompassError as error:
+            errors.append(error)
+    return reports, errors
+
+
+def _check_readable(paths: Sequence[Path]) -> None:
+    for path in paths:
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            found = f"{path} cannot be read: {error.strerror or error}."
+            raise CaptureError(found, "Check the path and its permissions.") from None

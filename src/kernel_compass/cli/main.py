@@ -1,0 +1,117 @@
+"""The command line. The only place that prints errors and decides the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kernel_compass import __version__
+from kernel_compass.cli.diagnose import diagnose
+from kernel_compass.cli.doctor import doctor
+from kernel_compass.cli.exit_codes import EXIT_CODES_TEXT, ExitCode, Failures, exit_code_of
+from kernel_compass.cli.profile import ProfileCommand, profile
+from kernel_compass.errors import KernelCompassError
+
+PROGRAM = "kernel-compass"
+DEBUG_VARIABLE = "KERNEL_COMPASS_DEBUG"
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+"""The commands, in the order of the pipeline."""
+
+app.command(
+    cls=ProfileCommand,
+    context_settings={"allow_interspersed_args": False},
+    short_help="A program to a report: why its kernels are slow.",
+    epilog=EXIT_CODES_TEXT,
+)(profile)
+app.command(short_help="Nsight Compute files to a report.", epilog=EXIT_CODES_TEXT)(diagnose)
+app.command(short_help="What this machine can do.", epilog=EXIT_CODES_TEXT)(doctor)
+
+
+@app.callback(invoke_without_command=True, epilog=EXIT_CODES_TEXT)
+def main_options(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Why is this GPU kernel slow, what would help on this GPU, and is the change really faster?"""
+    if version:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def run() -> None:
+    """Entry point of the `kernel-compass` command."""
+    sys.exit(main())
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        args: the words after the program's name; `None` = those of the process.
+
+    Returns:
+        The exit code, one of `ExitCode`.
+    """
+    command = typer.main.get_command(app)
+    words = None if args is None else list(args)
+    try:
+        result = command.main(args=words, prog_name=PROGRAM, standalone_mode=False)
+    except Failures as failures:
+        for error in failures.errors:
+            _print_error(error.found, error.remedy)
+        return int(exit_code_of(failures.errors[0]))
+    except KernelCompassError as error:
+        _print_error(error.found, error.remedy)
+        return int(exit_code_of(error))
+    except (KeyboardInterrupt, typer.Abort):
+        _print_error("interrupted", "")
+        return int(ExitCode.INTERRUPTED)
+    except Exception as error:
+        return _unexpected(error)
+    return result if isinstance(result, int) else int(ExitCode.OK)
+
+
+def _unexpected(error: Exception) -> int:
+    """Typer's own usage errors, and bugs."""
+    usage = _usage_message(error)
+    if usage is not None:
+        _print_error(*usage)
+        return int(ExitCode.USAGE)
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error)
+    found = f"unexpected {type(error).__name__}: {error}"
+    _print_error(
+        found, f"This is a bug; run again with {DEBUG_VARIABLE}=1 and report what it says."
+    )
+    return int(ExitCode.BUG)
+
+
+def _usage_message(error: Any) -> tuple[str, str] | None:
+    """What a typer usage error says; its class is not public in every version of typer."""
+    if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+        return None
+    context = getattr(error, "ctx", None)
+    return error.format_message(), f"{context.command_path if context else PROGRAM} --help"
+
+
+def _print_error(found: str, remedy: str) -> None:
+    typer.echo(f"error: {found}", err=True)
+    if remedy:
+        typer.echo(f"next: {remedy}", err=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,215 @@
+"""ncu's long CSV form: one row per launch and metric (details page, `--metrics` lists)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from contextlib import suppress
+
+from kernel_compass.errors import DamagedCapture
+from kernel_compass.profiling.csv_rows import Header, LaunchReader
+from kernel_compass.profiling.launch_table import Column, LaunchTable
+from kernel_compass.profiling.metric_cells import read_metric_cells
+from kernel_compass.profiling.numerals import MISSING_TEXTS, NotANumber, Numerals
+from kernel_compass.profiling.rule_cells import RuleBook
+from kernel_compass.profiling.unit_names import is_known_unit
+
+_TAILS = ('"', '",', '",""', '","","","","",""')
+_NO_PREFIX = "\0"
+_LONGEST_ID = 19
+_KEPT_HEADS = 4096
+
+
+class LongTable:
+    """Reads the rows of a long table into a `LaunchTable`.
+
+    Args:
+        header: the header row.
+        table: where the values go.
+        numerals: the file's number reader.
+    """
+
+    def __init__(self, header: Header, table: LaunchTable, numerals: Numerals) -> None:
+        self._table = table
+        self._numerals = numerals
+        self._header = header
+        at = header.index
+        self._name, self._unit, self._value = (
+            at["Metric Name"],
+            at["Metric Unit"],
+            at["Metric Value"],
+        )
+        self._body = at.get("Body Item Label")
+        self._rule = [at.get(n) for n in ("Rule Name", "Rule Type", "Rule Description")]
+        self._speedup = at.get("Estimated Speedup")
+        self._reader = LaunchReader(header, table)
+        self._fast_form = header.quoted and (self._unit, self._value) == (
+            self._name + 1,
+            self._name + 2,
+        )
+        # state of the last metric row, for rows that repeat its beginning
+        self._prefix = _NO_PREFIX
+        self._tail = '"'
+        self._launch = 0
+        self._heads: dict[str, tuple[str, int | None, int]] = {}
+        self._labels = True
+        self._known: dict[str, tuple[array[float] | None, int, float, Column]] = {}
+
+    def consume(self, lines: Iterator[str]) -> str | None:
+        """Read rows until a line that is not like the row before; return that line.
+
+        Rows of one launch and section share their beginning, up to the metric's name: such a
+        row costs a comparison, two splits and a look-up.
+        """
+        prefix, tail, launch, known = self._prefix, self._tail, self._launch, self._known
+        start, end, mask = len(prefix), -len(tail), 0
+        point = self._numerals.decimal == "."
+        line: str | None
+        for line in lines:
+            if not (line.startswith(prefix) and line.endswith(tail)):
+                if mask:
+                    self._table.mark(launch, mask)
+                    mask = 0
+                if not self._turn(line):
+                    break
+                prefix, launch = self._prefix, self._launch
+                start = len(prefix)
+            names, _, cell = line[start:end].rpartition('","')
+            entry = known.get(names)
+            if entry is None:
+                break
+            values, bit, factor, column = entry
+            mask |= bit
+            if values is None:
+                self._unread(cell, column)
+                continue
+            try:
+                value = float(cell) if point else self._number(cell, column)
+            except ValueError:
+                value = self._number(cell, column)
+            if value - value == 0.0:
+                if values[launch] != values[launch]:
+                    values[launch] = value * factor
+                else:
+                    self._table.put(column, launch, value)
+        else:
+            line = None
+        if mask:
+            self._table.mark(launch, mask)
+        return line
+
+    def _turn(self, line: str) -> bool:
+        """Go on to the launch of a row whose beginning, but for the launch id, is known."""
+        parts = line.rsplit('","', 3)
+        at = line.find('","')
+        launch_id = line[1:at]
+        if len(parts) < 4 or not line.endswith(self._tail) or not launch_id.isdecimal():
+            return False
+        head = self._heads.get(parts[0][at:])
+        if head is None or line[0] != '"' or at > _LONGEST_ID or not launch_id.isascii():
+            return False
+        process, device, group = head
+        self._launch, _ = self._table.launch_in((process, int(launch_id), device), group)
+        self._prefix = f'{parts[0]}","'
+        return True
+
+    def row(self, line: str, cells: list[str]) -> None:
+        """Read one row of any kind.
+
+        Raises:
+            DamagedCapture: cells that cannot be what their columns say.
+        """
+        launch, _ = self._reader.launch(cells)
+        name, unit, value = cells[self._name].strip(), cells[self._unit], cells[self._value]
+        rule = [cells[i].strip() if i is not None and i < len(cells) else "" for i in self._rule]
+        if not name:
+            self._rule_row(launch, cells, rule, unit + value)
+            return
+        if any(rule):
+            raise DamagedCapture(f"a row is both metric {name!r} and rule {rule[0]!r}.")
+        labels = self._body is None or not cells[self._body].strip()
+        column = self._column(name, unit.strip(), labels)
+        self._table.mark(launch, column.bit)
+        self._store(column, launch, value)
+        self._remember(line, cells, launch, labels, column)
+
+    def _column(self, name: str, unit: str, labels: bool) -> Column:
+        key = (name if labels else f"\0{name}", unit)
+        column = self._table.columns.get(key)
+        if column is None:
+            cell = read_metric_cells(name, unit, labels)
+            column = self._table.column(*key, cell)
+        return column
+
+    def _store(self, column: Column, launch: int, text: str) -> None:
+        if column.cell.key is None:
+            if is_known_unit(text):
+                raise DamagedCapture(f"{column.label} has the value {text!r}: shifted cells.")
+            self._unread(text, column)
+            if column.cell.device_field:
+                self._table.device_field(launch, column.cell.device_field, text, self._numerals)
+            return
+        value = self._number(text, column)
+        if value == value:
+            self._table.put(column, launch, value)
+
+    def _number(self, text: str, column: Column) -> float:
+        try:
+            return self._numerals.read(text, column.cell.integral, column.cell.time)
+        except NotANumber:
+            raise DamagedCapture(
+                f"{column.label} has the value {text[:80]!r}, which is no number.",
+                "Export the file again.",
+            ) from None
+
+    def _unread(self, text: str, column: Column) -> None:
+        """A value that nothing uses still tells about the file's numbers."""
+        if text in MISSING_TEXTS:
+            return
+        self._table.valued |= column.bit
+        if self._numerals.decimal is None:
+            with suppress(NotANumber):
+                self._numerals.read(text, column.cell.integral, column.cell.time)
+
+    def _rule_row(self, launch: int, cells: list[str], rule: list[str], rest: str) -> None:
+        name, kind, text = rule
+        if not name or rest.strip():
+            raise DamagedCapture(
+                "a row has neither a metric name nor a rule name: the cells are shifted.",
+                "Export the file again.",
+            )
+        at = self._speedup
+        speedup = cells[at] if at is not None and at < len(cells) else ""
+        book = self._table.rules.setdefault(self._table.group_of[launch], RuleBook())
+        book.add(name, kind, text, speedup)
+
+    def _remember(
+        self, line: str, cells: list[str], launch: int, labels: bool, column: Column
+    ) -> None:
+        """Note how the row begins and ends, so that the rows after it need no parsing."""
+        self._prefix = _NO_PREFIX
+        if not self._fast_form or any(cells[self._value + 1 :]):
+            return
+        wanted = cells[self._name : self._value + 1]
+        for tail in _TAILS:
+            head, _, value = line.removesuffix(tail).rpartition('","')
+            head, _, unit = head.rpartition('","')
+            head, _, name = head.rpartition('","')
+            if line.endswith(tail) and [name, unit, value] == wanted:
+                if labels != self._labels:
+                    self._known, self._labels = {}, labels
+                self._prefix, self._launch = f'{head}","', launch
+                self._keep_head(head, tail, launch)
+                values = column.values if column.cell.key else None
+                entry = (values, column.bit, column.cell.factor, column)
+                self._known[f'{name}","{unit}'] = entry
+                return
+
+    def _keep_head(self, head: str, tail: str, launch: int) -> None:
+        if tail != self._tail or len(self._heads) >= _KEPT_HEADS:
+            self._heads = {}
+        self._tail = tail
+        if self._header.index["ID"] == 0 and self._body is None:
+            number = self._table.group_of[launch]
+            process, device = self._reader.last_process, self._table.group(launch).device
+            self._heads[head[head.find('","') :]] = (process, device, number)

@@ -1,0 +1,121 @@
+"""Totals of a report: what dominates, and what the regimes cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_compass.records.diagnosis import Limiter
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.report import Report, ReportKernel
+from kernel_compass.report.phrases import LIMITER_OUTLOOK, count_text, share_text
+from kernel_compass.units import duration_text
+
+LEADING_ORDER = (Regime.WARM, Regime.IN_SITU, Regime.COLD, Regime.UNKNOWN)
+"""The first that is there is the regime that a kernel's own numbers repeat."""
+
+
+@dataclass(frozen=True)
+class LimiterTotal:
+    """All kernels of one limiter."""
+
+    limiter: Limiter
+    kernels: int
+    launches: int
+    share: float | None
+    """Share (0-1) of the time, `None` where one of their durations is missing."""
+
+
+def regimes_of(report: Report) -> tuple[Regime, ...]:
+    """The joined regimes, the leading one first; empty where nothing was joined."""
+    if len(report.sources) < 2:
+        return ()
+    found = {regime for item in report.kernels for regime in item.regimes or ()}
+    return tuple(regime for regime in LEADING_ORDER if regime in found)
+
+
+def limiter_totals(report: Report) -> list[LimiterTotal]:
+    """Kernels by limiter, the largest share first."""
+    groups: dict[Limiter, list[ReportKernel]] = {}
+    for item in report.kernels:
+        limiter = item.kernel.diagnosis.limiter if item.kernel.diagnosis else Limiter.UNCLASSIFIED
+        groups.setdefault(limiter, []).append(item)
+    totals = [
+        LimiterTotal(
+            limiter=limiter,
+            kernels=len(items),
+            launches=sum(item.kernel.launches for item in items),
+            share=_sum([item.share_of_time for item in items]),
+        )
+        for limiter, items in groups.items()
+    ]
+    return sorted(totals, key=lambda t: (-(t.share or 0.0), -t.launches))
+
+
+def total_text(report: Report) -> str:
+    """Kernels, launches and their time in one sentence."""
+    if not report.kernels:
+        return "No kernels."
+    times = [item.kernel.duration_us for item in report.kernels]
+    total = _sum(times)
+    launches = sum(item.kernel.launches for item in report.kernels)
+    counts = f"{count_text(len(times), 'kernel')}, {count_text(launches, 'launch')}"
+    if total is None:
+        missing = sum(time is None for time in times)
+        return f"{counts}; {count_text(missing, 'kernel')} without a duration, so no shares."
+    regimes = regimes_of(report)
+    where = f" ({regimes[0].value})" if regimes else ""
+    return f"{counts}, {duration_text(total)} of GPU time{where}, launch gaps not included."
+
+
+def dominating_texts(report: Report) -> list[str]:
+    """A sentence for each limiter with a tenth of the time or more (or the first)."""
+    totals = limiter_totals(report)
+    return [_limiter_text(t) for i, t in enumerate(totals) if i == 0 or (t.share or 0) >= 0.1]
+
+
+def also_text(report: Report) -> str:
+    """The limiters with less time in one line; empty where there are none."""
+    small = [t for i, t in enumerate(limiter_totals(report)) if i and (t.share or 0) < 0.1]
+    return f"Also {'; '.join(_counts(t) for t in small)}." if small else ""
+
+
+def regime_cost_texts(report: Report) -> list[str]:
+    """How much longer the other regimes take, over the kernels that are in both."""
+    lead, *others = regimes_of(report) or (Regime.UNKNOWN,)
+    texts = []
+    for other in others:
+        pairs = [pair for item in report.kernels if (pair := _pair(item, lead, other))]
+        if pairs:
+            ratio = sum(b for _, b in pairs) / sum(a for a, _ in pairs)
+            of = count_text(len(pairs), "kernel")
+            texts.append(f"{other.value} takes {ratio:.2f}x the time of {lead.value} ({of}).")
+    return texts
+
+
+def _pair(item: ReportKernel, lead: Regime, other: Regime) -> tuple[float, float] | None:
+    """Time of the leading regime's launches, and of as many in the other regime."""
+    first, second = (item.regimes or {}).get(lead), (item.regimes or {}).get(other)
+    if not first or not second or not first.duration_stats or not second.duration_stats:
+        return None
+    if first.duration_stats.mean <= 0:
+        return None
+    return (
+        first.launches * first.duration_stats.mean,
+        first.launches * second.duration_stats.mean,
+    )
+
+
+def _limiter_text(total: LimiterTotal) -> str:
+    of_time = "" if total.share is None else " of the time"
+    return f"{_counts(total)}{of_time}: {LIMITER_OUTLOOK[total.limiter]}."
+
+
+def _counts(total: LimiterTotal) -> str:
+    counts = f"{count_text(total.kernels, 'kernel')}, {count_text(total.launches, 'launch')}"
+    share = "" if total.share is None else f", {share_text(total.share)}"
+    return f"{total.limiter.value}: {counts}{share}"
+
+
+def _sum(values: list[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return sum(there) if there and len(there) == len(values) else None

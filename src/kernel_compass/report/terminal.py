@@ -1,0 +1,142 @@
+"""The terminal output: kernels ranked by share of time, each with its limiter and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from kernel_compass.records.diagnosis import Diagnosis
+from kernel_compass.records.profile import Source
+from kernel_compass.records.report import Report, ReportKernel
+from kernel_compass.report import phrases, summary
+from kernel_compass.report.formats import Style
+from kernel_compass.report.paragraph import Paragraph
+from kernel_compass.report.terminal_table import LIMITER_STYLE, Table, regime_rows
+
+MIN_WIDTH = 60
+
+
+def write(reports: Sequence[Report], style: Style) -> str:
+    """The reports one after the other."""
+    stream = StringIO()
+    console = Console(
+        file=stream,
+        width=max(style.width, MIN_WIDTH),
+        force_terminal=style.color,
+        color_system="standard" if style.color else None,
+        no_color=not style.color,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        _environ={},
+    )
+    for i, report in enumerate(reports):
+        if i:
+            console.print()
+        for part in _parts(report, console.width):
+            console.print(part)
+    text = stream.getvalue()
+    return "\n".join(line.rstrip() for line in text.split("\n")) if not style.color else text
+
+
+def _parts(report: Report, width: int) -> Iterator[RenderableType]:
+    yield from _header(report)
+    yield Text()
+    if report.kernels:
+        yield from _kernels(report, width)
+        yield Text()
+    yield from _footer(report)
+
+
+def _header(report: Report) -> Iterator[RenderableType]:
+    yield Text(phrases.plain(report.label or "") or "kernel-compass diagnosis", style="bold")
+    yield Text(phrases.device_text(report.device))
+    names = [phrases.regime_text(source.regime) for source in report.sources]
+    room = max(map(cell_len, names), default=0)
+    for source, name in zip(report.sources, names, strict=True):
+        yield _source(source, name.ljust(room))
+    for warning in report.warnings:
+        yield Paragraph(Text(f"! {phrases.plain(warning)}", style="yellow"), 0, 2)
+
+
+def _source(source: Source, name: str) -> RenderableType:
+    text = Text.assemble((name, "bold"), "  ", phrases.source_name(source))
+    text.append(f"  {phrases.source_text(source)}", style="dim")
+    return Paragraph(text, 0, len(name) + 2)
+
+
+def _kernels(report: Report, width: int) -> Iterator[RenderableType]:
+    table = Table(report, width)
+    yield table.header()
+    yield table.rule()
+    regimes = summary.regimes_of(report)
+    advised: dict[str, int] = {}
+    for rank, item in enumerate(report.kernels, start=1):
+        yield table.row(rank)
+        diagnosis = item.kernel.diagnosis
+        if diagnosis is None:
+            continue
+        for text, hang in _why(item, diagnosis, table.compact):
+            yield Paragraph(text, table.indent, hang)
+        if regimes and item.regimes is not None:
+            yield Padding(regime_rows(item, regimes, table.compact), (0, 0, 0, table.indent))
+        for text, hang in _what_helps(diagnosis, rank, advised):
+            yield Paragraph(text, table.indent, hang)
+
+
+def _why(item: ReportKernel, diagnosis: Diagnosis, compact: bool) -> Iterator[tuple[Text, int]]:
+    """Evidence and headroom (in narrow terminals the confidence too), each with its indent."""
+    parts = [phrases.evidence_text(evidence) for evidence in diagnosis.evidence[:2]]
+    if compact:
+        pipe = f"{diagnosis.pipe} pipe, " if diagnosis.pipe else ""
+        parts.insert(0, f"{pipe}confidence {diagnosis.confidence:.2f}")
+    if item.kernel.duration_stats is None:
+        parts.append("duration not in the capture")
+    if headroom := phrases.headroom_text(diagnosis):
+        parts.append(headroom)
+    if parts:
+        yield Text(phrases.plain("; ".join(parts)), style="dim"), 0
+
+
+def _what_helps(
+    diagnosis: Diagnosis, rank: int, advised: dict[str, int]
+) -> Iterator[tuple[Text, int]]:
+    """Flags and advice; the same advice is not repeated for every kernel."""
+    flags = Text(", ".join(phrases.flag_texts(diagnosis)), style="yellow")
+    advice = [phrases.plain(text) for text in diagnosis.advice[:2]]
+    if advice and all(text in advised for text in advice):
+        ranks = ", ".join(f"#{n}" for n in sorted({advised[text] for text in advice}))
+        yield (
+            Text("  ").join(
+                [flags, Text(f"→ as for {ranks}")] if flags else [Text(f"→ as for {ranks}")]
+            ),
+            2,
+        )
+        return
+    if flags:
+        yield flags, 0
+    for text in advice:
+        advised.setdefault(text, rank)
+        yield Text(f"→ {text}"), 2
+
+
+def _footer(report: Report) -> Iterator[RenderableType]:
+    yield Text(summary.total_text(report), style="bold")
+    if not report.kernels:
+        return
+    totals = summary.limiter_totals(report)
+    for total, sentence in zip(totals, summary.dominating_texts(report), strict=False):
+        name = total.limiter.value
+        yield Paragraph(
+            Text.assemble((name, LIMITER_STYLE[total.limiter]), sentence[len(name) :]), 0, 2
+        )
+    if also := summary.also_text(report):
+        yield Paragraph(Text(also), 0, 2)
+    for sentence in summary.regime_cost_texts(report):
+        yield Paragraph(Text(sentence), 0, 2)
