@@ -26,7 +26,7 @@ import triton.language as tl
 
 
 @triton.jit
-def stream_sum(x, out, per_block, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201, N803
+def stream_sum(x, out, per_block, BLOCK: tl.constexpr):
     """Every block sums its contiguous share of x, BLOCK elements at a time."""
     pid = tl.program_id(0)
     base = pid * per_block

@@ -15,7 +15,7 @@ from kernel_compass.report.names import dim_text, short_names
 CAPTURE = Path(__file__).parents[2].parent / "shared" / "data" / "h200_captures" / "decode_raw.csv"
 
 LAMBDA = (
-    "void at::native::vectorized_elementwise_kernel<{v}, at::native::{f}(at::TensorIteratorBase &)::"
+    "void at::native::vectorized_elementwise_kernel<{v}, at::native::{f}(TensorIteratorBase &)::"
     "[lambda() (instance 2)]::operator ()() const::[lambda() (instance 2)]::operator ()() const::"
     "[lambda({t}) (instance 1)], std::array<char *, 2>>(int, T2, T3)"
 )
@@ -69,8 +69,8 @@ def test_no_kernels_have_no_names():
             "reduce_kernel<sum_functor>",
         ),
         (
-            "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64>(T1::Params)",
-            "Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64>",
+            "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64>(T1::Params)",
+            "Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64>",
         ),
         ("matmul|naive", "matmul|naive"),
         ("broken<name(", "broken<name("),
@@ -117,7 +117,10 @@ def test_a_shared_wrapper_is_left_out():
         (
             LAMBDA.format(v=4, f="silu_kernel", t="float"),
             LAMBDA.format(v=4, f="silu_kernel", t="c10::BFloat16"),
-            ["vectorized_elementwise_kernel<float>", "vectorized_elementwise_kernel<BFloat16>"],
+            [
+                "vectorized_elementwise_kernel<silu_kernel<float>>",
+                "vectorized_elementwise_kernel<silu_kernel<BFloat16>>",
+            ],
         ),
         ("void a::k(int)", "void b::k(int)", ["a::k", "b::k"]),
         ("void k(int)", "void k(float)", ["k(int)", "k(float)"]),

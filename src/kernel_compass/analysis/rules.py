@@ -1,10 +1,8 @@
 """The rules of the diagnosis, as data.
 
-A rule names what it concludes, the conditions that must all hold, and why. `margin` is the
-distance, in the deciding quantity's own unit, between the threshold and the nearest kernel of the
-recorded H200 suites on either side, (below, above): a threshold with a wide margin is safe, one
-with a narrow margin is said to be so. A condition on a quantity that the capture does not carry
-does not hold.
+A rule names what it concludes, the conditions that must all hold, and why. Its `margins` are the
+nearest kernels of the recorded H200 suite on either side of each threshold. A condition on a
+quantity that the capture does not carry does not hold.
 
 Limiter rules are tried in order and the first that holds decides; every flag rule is tried.
 """
@@ -16,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kernel_compass.analysis.rule_margins import MARGINS
 from kernel_compass.records.diagnosis import Flag, Limiter
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -58,7 +57,11 @@ class LimiterRule:
     limiter: Limiter
     conditions: tuple[Condition, ...]
     reason: str
-    margin: tuple[float | None, float | None]
+
+    @property
+    def margins(self) -> Mapping[str, tuple[float | None, float | None]]:
+        """Condition -> (nearest failing, nearest passing) value of the recorded kernels."""
+        return MARGINS.get(self.name, {})
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,12 @@ class FlagRule:
     flag: Flag
     conditions: tuple[Condition, ...]
     reason: str
-    margin: tuple[float | None, float | None]
     limiters: frozenset[Limiter] | None = None
+
+    @property
+    def margins(self) -> Mapping[str, tuple[float | None, float | None]]:
+        """Condition -> (nearest failing, nearest passing) value of the recorded kernels."""
+        return MARGINS.get(self.name, {})
 
 
 _IDLE_LEVELS = Condition("busiest_level_pct", "<", BUSY_PCT, "no level (SM, L1, L2, DRAM) is busy")
@@ -91,7 +98,6 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
         ),
         "A launch's fixed cost dominates. A suspicion until a timeline shows the gaps: ncu "
         "serialises launches and sees none.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "arithmetic_busy",
@@ -105,14 +111,12 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
         "SM throughput alone can be the load/store or barrier unit; it counts as compute only as "
         "far as an arithmetic pipe or the issue slots back it. Tensor-core GEMMs keep L1 as busy "
         "as the tensor pipe, so L1 must lead clearly to win.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "dram_busy",
         Limiter.DRAM_BOUND,
         (Condition("dram_throughput_pct", ">=", BUSY_PCT, "DRAM bandwidth is busy"),),
         "A busy DRAM comes before a busier L2: every DRAM byte passes L2 too.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "l1_busy",
@@ -123,14 +127,12 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
         ),
         "L1 throughput over the elapsed time. Well-fed GEMMs with low-bit weights reach 45-55 %, "
         "kernels bound by the pipe over 80 %.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "l2_busy",
         Limiter.L2_BOUND,
         (Condition("l2_throughput_pct", ">=", BUSY_PCT, "L2 is busy"),),
         "DRAM is not, so L2 or the fabric between its partitions serves the bytes.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "arithmetic_busy_while_active",
@@ -141,7 +143,6 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
             _IDLE_LEVELS,
         ),
         "Where a partial last wave leaves SMs idle, the elapsed average hides a saturated pipe.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "waiting_at_barriers",
@@ -151,17 +152,15 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
             _IDLE_LEVELS,
         ),
         "Nothing is saturated and warps wait for their siblings.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "few_instructions_issued",
         Limiter.LATENCY_BOUND,
         (
-            Condition("issue_active_pct", "<=", 50.0, "schedulers have nothing ready to issue"),
+            Condition("issue_active_pct", "<=", 55.0, "schedulers have nothing ready to issue"),
             _IDLE_LEVELS,
         ),
         "Schedulers idle although no level is saturated: too few warps, or all of them waiting.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "waiting_for_results",
@@ -173,7 +172,6 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
             _IDLE_LEVELS,
         ),
         "Nothing is saturated and most of the warps' time goes into dependencies.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "few_warps",
@@ -183,7 +181,6 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
             _IDLE_LEVELS,
         ),
         "Nothing is saturated and there are few warps to hide latency with.",
-        (0.0, 0.0),
     ),
     LimiterRule(
         "few_blocks",
@@ -193,7 +190,6 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
             _IDLE_LEVELS,
         ),
         "Nothing is saturated and some SMs have no block.",
-        (0.0, 0.0),
     ),
 )
 
@@ -205,11 +201,10 @@ def _occupancy_rule(resource: str, flag: Flag) -> FlagRule:
         f"occupancy_limited_by_{resource}",
         flag,
         (
-            Condition("theoretical_occupancy_pct", "<=", 50.0, "half of the warps at most"),
+            Condition("theoretical_occupancy_pct", "<=", 60.0, "of the warps fit at most"),
             Condition(f"limited_by_{resource}", ">=", 1.0, f"{resource} run out first", "bool"),
         ),
         "The resource with the smallest block limit caps the resident warps.",
-        (0.0, 0.0),
         _SLOW_PATH,
     )
 
@@ -218,9 +213,8 @@ FLAG_RULES: tuple[FlagRule, ...] = (
     FlagRule(
         "low_occupancy",
         Flag.LOW_OCCUPANCY,
-        (Condition("achieved_occupancy_pct", "<=", 25.0, "few warps hide latency"),),
+        (Condition("achieved_occupancy_pct", "<=", 30.0, "few warps hide latency"),),
         "A finding only where latency matters: a GEMM at the tensor peak runs at 15 %.",
-        (0.0, 0.0),
         _SLOW_PATH,
     ),
     _occupancy_rule("registers", Flag.OCCUPANCY_LIMITED_BY_REGISTERS),
@@ -238,7 +232,6 @@ FLAG_RULES: tuple[FlagRule, ...] = (
             ),
         ),
         "Half or more of the global sectors would not be needed by a packed access.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "bank_conflicts",
@@ -249,21 +242,18 @@ FLAG_RULES: tuple[FlagRule, ...] = (
         ),
         "Excess wavefronts over the conflict-free count; the raw conflict counter is not zero on "
         "clean kernels and is not used.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "local_memory_instructions",
         Flag.REGISTER_SPILLS,
         (Condition("local_inst_pct", ">=", 1.0, "of the instructions access local memory"),),
         "Spilled or run-time-indexed registers live in local memory.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "spill_requests",
         Flag.REGISTER_SPILLS,
         (Condition("spill_inst_pct", ">=", 1.0, "of the instructions are spills"),),
         "ncu counts spill requests from the code itself; a prologue's few cost nothing.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "tail_effect",
@@ -274,14 +264,12 @@ FLAG_RULES: tuple[FlagRule, ...] = (
             Condition("waves", ">", 1.0, "after at least one full wave", "waves"),
         ),
         "Flagged where it costs: SMs idle beyond what a launch takes anyway.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "small_grid",
         Flag.SMALL_GRID,
         (Condition("blocks_per_sm", "<", 1.0, "fewer blocks than SMs", "blocks"),),
         "Some SMs never get work.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "atomic_contention",
@@ -294,7 +282,6 @@ FLAG_RULES: tuple[FlagRule, ...] = (
         ),
         "One address takes about one operation in 1.5 to 3.5 cycles (measured: 570-1,360 per us on "
         "an H200); atomics spread over addresses run a hundred times faster and load L2.",
-        (0.0, 0.0),
         _SLOW_PATH,
     ),
     FlagRule(
@@ -306,7 +293,6 @@ FLAG_RULES: tuple[FlagRule, ...] = (
             ),
         ),
         "GEMMs at the tensor peak spend up to 32 % there without harm.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "divergence",
@@ -319,7 +305,6 @@ FLAG_RULES: tuple[FlagRule, ...] = (
             Condition("block_size", ">=", 32.0, "blocks of whole warps", "threads"),
         ),
         "Idle lanes without divergent branches are a launch shape, not divergence.",
-        (0.0, 0.0),
     ),
     FlagRule(
         "dequant_beside_tensor",
@@ -330,7 +315,6 @@ FLAG_RULES: tuple[FlagRule, ...] = (
             Condition("tensor_active_pct", ">=", 2.0, "in a tensor-core kernel"),
         ),
         "A 16-bit GEMM keeps ALU and XU under 10 % beside its tensor pipe.",
-        (0.0, 0.0),
         frozenset(
             {Limiter.COMPUTE_BOUND, Limiter.LATENCY_BOUND, Limiter.L1_BOUND, Limiter.UNCLASSIFIED}
         ),

@@ -93,7 +93,7 @@ def _kernel(
         grid=kernel.grid,
         block=kernel.block,
         launches=kernel.launches,
-        share_of_time=_finite(item.share_of_time),
+        share_of_time=_share(item.share_of_time),
         duration_us=_duration(kernel.duration_stats),
         metrics=_metrics(kernel.metrics),
         diagnosis=_diagnosis(_diagnosed(kernel.diagnosis)),
@@ -177,6 +177,12 @@ def _headroom(headroom: Headroom | None) -> doc.HeadroomDocument | None:
     if headroom is None or not isfinite(headroom.value):
         return None
     return doc.HeadroomDocument(float(headroom.value), headroom.basis)
+
+
+def _share(value: float | None) -> float | None:
+    """A share without what rounding may have added."""
+    share = _finite(value)
+    return None if share is None else min(1.0, max(0.0, share))
 
 
 def _finite(value: float | None) -> float | None:

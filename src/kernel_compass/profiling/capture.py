@@ -45,8 +45,10 @@ def read_capture(
     long = SourceFormat.NCU_CSV_LONG if capture.is_long else SourceFormat.NCU_CSV_WIDE
     banners = capture.banners
     facts = _Facts(long, banners.cache_control, banners.clock_control, None)
-    errors = [f"ncu reported an error: {text}" for text in banners.errors]
-    return _profile(path, capture.table, facts, regime, label, errors)
+    warnings = [f"ncu reported an error: {text}" for text in banners.errors]
+    if capture.unterminated:
+        warnings.append("the last line has no line end: the file may be cut.")
+    return _profile(path, capture.table, facts, regime, label, warnings)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ def _device(
     """The GPU model of the capture; a capture of several models keeps the first."""
     models: dict[Device, int | None] = {}
     for index, cells in table.devices.items():
-        counts = {k.metrics["sm_count"] for k in kernels if "sm_count" in k.metrics and k.device == index}
+        counts = {
+            k.metrics["sm_count"] for k in kernels if "sm_count" in k.metrics and k.device == index
+        }
         models.setdefault(_model(cells, counts), index)
     known = [model for model in models if model != Device()]
     if len(known) < 2:

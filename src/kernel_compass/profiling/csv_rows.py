@@ -27,6 +27,7 @@ _INTEGER = re.compile(r"\d{1,18}")
 _DIMS = re.compile(r"\((\d{1,12}), ?(\d{1,12}), ?(\d{1,12})\)")
 _CC = re.compile(r"\d{1,3}\.\d{1,3}")
 _ROW_START = re.compile(r'"\d{1,18}","\d')
+_ORPHAN = re.compile(r'"\d{1,18}","\d{1,18}","')
 _PARTIAL = re.compile(r'"(?:\d{0,18}(?:"(?:,(?:"\d{0,18}(?:".*)?)?)?)?)?')
 _DIMS_CELL = re.compile(r'"\(\d+, ?\d+, ?\d+\)"')
 
@@ -37,6 +38,11 @@ def split_row(line: str) -> list[str]:
         return next(csv.reader((line,)), [])
     except csv.Error:
         return []
+
+
+def is_orphan(line: str) -> bool:
+    """Whether a line before any header is a row of a table whose header is missing."""
+    return bool(_ORPHAN.match(line)) and line.count('","') >= 10
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,9 @@ class Header:
         """Whether a line that is no row was one before it was damaged."""
         if _ROW_START.match(line) and self.index["Process ID"] == 1:
             return True
-        many = line.count('","') >= min(6, len(self.names) // 2)
-        return (many and bool(_DIMS_CELL.search(line))) or (
+        gaps = line.count('","')
+        many = gaps >= min(6, len(self.names) // 2) and bool(_DIMS_CELL.search(line))
+        return (many or gaps >= min(self.shortest, 15) - 4) or (
             not self.quoted and len(cells) > len(self.names) // 2 and cells[0].isdigit()
         )
 
@@ -127,7 +134,9 @@ class LaunchReader:
         kernel = self._cell(cells, "Kernel Name")
         if not kernel:
             raise self._shifted("Kernel Name", kernel)
-        group = Group(device, kernel, self._dims(cells, "Grid Size"), self._dims(cells, "Block Size"))
+        group = Group(
+            device, kernel, self._dims(cells, "Grid Size"), self._dims(cells, "Block Size")
+        )
         self._check_process(process, cells)
         self._check_device(device, cells)
         self.last_process = process

@@ -172,7 +172,7 @@ def _instructions() -> Iterator[Spelling]:
         "issue_active_pct",
         "smsp__issue_active" + _PCT_ACTIVE,
         "sm__inst_issued" + _PCT_ACTIVE,
-        labels=("One or More Eligible", "Issue Slots Busy"),
+        labels=("One or More Eligible",),
     )
     yield _s("inst_executed", "smsp__inst_executed.sum", labels=("Executed Instructions",))
     yield _s(

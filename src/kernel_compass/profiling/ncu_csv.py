@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_compass.errors import DamagedCapture, NotAMetricTable
 from kernel_compass.profiling.banners import EXPORT, Banners
-from kernel_compass.profiling.csv_rows import Header, split_row
+from kernel_compass.profiling.csv_rows import Header, is_orphan, split_row
 from kernel_compass.profiling.launch_table import LaunchTable
 from kernel_compass.profiling.ncu_csv_long import LongTable
 from kernel_compass.profiling.ncu_csv_wide import WideTable
@@ -53,11 +53,14 @@ class CsvCapture:
         while line is not None:
             self._line(line)
             line = self._next(lines)
+        self.unterminated = self._source.unterminated
         if self._header is None:
             raise self.banners.refusal(self._source.path, _is_binary(self._source.head))
         if not len(self.table):
             raise self._no_launches()
         numerals.finish()
+        if self._long:
+            self._long.finish()
 
     def _next(self, lines: Iterator[str]) -> str | None:
         return self._long.consume(lines) if self._long else next(lines, None)
@@ -68,7 +71,14 @@ class CsvCapture:
             return
         if "Kernel Name" in line and self._header_in(line):
             return
-        if self._header is None or not self._row(self._header, line):
+        if self._header is None:
+            if is_orphan(line):
+                raise DamagedCapture(
+                    "there are rows before the header of the table: its beginning is missing.",
+                    f"Copy the file again, or export the report again: {EXPORT}",
+                )
+            self.banners.note(line)
+        elif not self._row(self._header, line):
             self.banners.note(line)
 
     def _header_in(self, line: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,8 @@ from kernel_compass.profiling.unit_names import is_known_unit
 
 _TAILS = ('"', '",', '",""', '","","","","",""')
 _NO_PREFIX = "\0"
+_RULE_NAME = re.compile(r"[A-Za-z_][\w.]{0,200}")
+_RULE_TYPE = re.compile(r"[A-Za-z]{1,20}")
 _LONGEST_ID = 19
 _KEPT_HEADS = 4096
 
@@ -39,9 +42,14 @@ class LongTable:
             at["Metric Unit"],
             at["Metric Value"],
         )
+        self._section = at.get("Section Name")
+        self._sections: set[str] = set()
         self._body = at.get("Body Item Label")
         self._rule = [at.get(n) for n in ("Rule Name", "Rule Type", "Rule Description")]
-        self._speedup = at.get("Estimated Speedup")
+        absent = len(header.names)
+        self._estimate = [
+            at.get(n, absent) for n in ("Estimated Speedup", "Estimated Speedup Type")
+        ]
         self._reader = LaunchReader(header, table)
         self._fast_form = header.quoted and (self._unit, self._value) == (
             self._name + 1,
@@ -84,7 +92,8 @@ class LongTable:
                 self._unread(cell, column)
                 continue
             try:
-                value = float(cell) if point else self._number(cell, column)
+                grouped = not point or "," in cell
+                value = self._number(cell, column) if grouped else float(cell)
             except ValueError:
                 value = self._number(cell, column)
             if value - value == 0.0:
@@ -97,6 +106,11 @@ class LongTable:
         if mask:
             self._table.mark(launch, mask)
         return line
+
+    def finish(self) -> None:
+        """Check what only the whole table shows: no metric is called as a section is."""
+        for name in self._sections.intersection(self._table.labels):
+            raise _shifted(f"{name!r} is a section in some rows and a metric in others")
 
     def _turn(self, line: str) -> bool:
         """Go on to the launch of a row whose beginning, but for the launch id, is known."""
@@ -125,8 +139,10 @@ class LongTable:
         if not name:
             self._rule_row(launch, cells, rule, unit + value)
             return
-        if any(rule):
-            raise DamagedCapture(f"a row is both metric {name!r} and rule {rule[0]!r}.")
+        section = cells[self._section].strip() if self._section is not None else "-"
+        if any(rule) or not section or section.isdecimal():
+            raise _shifted(f"the row of metric {name!r} has a rule or no section")
+        self._sections.add(section)
         labels = self._body is None or not cells[self._body].strip()
         column = self._column(name, unit.strip(), labels)
         self._table.mark(launch, column.bit)
@@ -144,7 +160,7 @@ class LongTable:
     def _store(self, column: Column, launch: int, text: str) -> None:
         if column.cell.key is None:
             if is_known_unit(text):
-                raise DamagedCapture(f"{column.label} has the value {text!r}: shifted cells.")
+                raise _shifted(f"{column.label} has the value {text!r}")
             self._unread(text, column)
             if column.cell.device_field:
                 self._table.device_field(launch, column.cell.device_field, text, self._numerals)
@@ -173,13 +189,11 @@ class LongTable:
 
     def _rule_row(self, launch: int, cells: list[str], rule: list[str], rest: str) -> None:
         name, kind, text = rule
-        if not name or rest.strip():
-            raise DamagedCapture(
-                "a row has neither a metric name nor a rule name: the cells are shifted.",
-                "Export the file again.",
-            )
-        at = self._speedup
-        speedup = cells[at] if at is not None and at < len(cells) else ""
+        if rest.strip() or not (_RULE_NAME.fullmatch(name) and _RULE_TYPE.fullmatch(kind)):
+            raise _shifted(f"a row has no metric name, and {name[:80]!r} for a rule's name")
+        speedup, scope = (cells[i].strip() if i < len(cells) else "" for i in self._estimate)
+        if scope not in ("", "local", "global") or (speedup and not speedup[0].isdecimal()):
+            raise _shifted(f"rule {name} has the estimate {scope[:80]!r} {speedup[:80]!r}")
         book = self._table.rules.setdefault(self._table.group_of[launch], RuleBook())
         book.add(name, kind, text, speedup)
 
@@ -213,3 +227,7 @@ class LongTable:
             number = self._table.group_of[launch]
             process, device = self._reader.last_process, self._table.group(launch).device
             self._heads[head[head.find('","') :]] = (process, device, number)
+
+
+def _shifted(found: str) -> DamagedCapture:
+    return DamagedCapture(f"{found}: the cells are shifted.", "Export the file again.")

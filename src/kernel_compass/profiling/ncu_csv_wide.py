@@ -28,7 +28,7 @@ class WideTable:
         self._reader = LaunchReader(header, table)
         self._metrics = header.metric_columns()
         self._columns: list[tuple[int, Column]] | None = None
-        self._checks = RowChecks(self._metrics)
+        self._checks: RowChecks | None = None
         self._rows: dict[int, int] = {}
         self._evidence: list[tuple[int, bool, bool]] = []
 
@@ -58,6 +58,7 @@ class WideTable:
                 "Keep one report in a file.",
             )
         self._columns = columns
+        self._checks = RowChecks(self._metrics, cells)
 
     def row(self, cells: list[str]) -> None:
         """Read one launch.
@@ -78,7 +79,8 @@ class WideTable:
         self._rows[launch] = fingerprint
         if self._numerals.decimal is None:
             self._learn(cells)
-        self._checks.check(cells, self._table.group(launch), self._numerals)
+        if self._checks:
+            self._checks.check(cells, self._table.group(launch), self._numerals)
         for at, column in self._columns or ():
             self._store(launch, column, cells[at])
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_compass.errors import DamagedCapture, MissingDependency
+from kernel_compass.errors import DamagedCapture, MissingDependency, NotAMetricTable
 from kernel_compass.profiling import report_dump
 from kernel_compass.profiling.launch_table import DeviceCells, Group, LaunchTable
 from kernel_compass.profiling.metric_cells import read_metric_cells
@@ -228,7 +228,9 @@ def _read_with_ncu(path: Path) -> LaunchTable:
     done = _run([*command, "--print-units", "base"], path, environment)
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "export.csv"
-        exported.write_text(done.stdout, encoding="utf-8")
-        if not done.stdout:
-            raise _refused(path, done.stderr or f"ncu ended with code {done.returncode}")
-        return CsvCapture(TextSource(exported)).table
+        exported.write_text(done.stdout or done.stderr or "no output", encoding="utf-8")
+        try:
+            return CsvCapture(TextSource(exported)).table
+        except NotAMetricTable as error:
+            said = done.stderr or done.stdout or f"ncu ended with code {done.returncode}"
+            raise _refused(path, said) from error

@@ -81,7 +81,7 @@ class Numerals:
         """
         if self.decimal is None:
             return self._read_unsettled(text, integral, time)
-        if self.decimal == ".":
+        if self.decimal == "." and "," not in text:
             try:
                 value = float(text)
             except ValueError:

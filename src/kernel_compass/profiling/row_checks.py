@@ -6,11 +6,13 @@ names; these checks see most of that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from kernel_compass.errors import DamagedCapture
 from kernel_compass.profiling.launch_table import Group
 from kernel_compass.profiling.numerals import MISSING, NotANumber, Numerals
+from kernel_compass.profiling.unit_names import parse_unit
 
 _TEXT_COLUMNS = (
     "device__attribute_display_name",
@@ -20,7 +22,7 @@ _TEXT_COLUMNS = (
 )
 _CONSTANTS = {"device__attribute_warp_size": 32.0}
 _NUMBER_ENDINGS = (".sum", ".avg", ".min", ".max", ".pct", ".ratio", ".per_second")
-_SLACK = 1e-3  # two decimals and scaled units round
+_SLACK = 1e-3  # numbers are rounded to two decimals, in units that differ by column
 
 
 class RowChecks:
@@ -28,18 +30,16 @@ class RowChecks:
 
     Args:
         metrics: column number and name of every metric.
+        units: the row of units, all columns.
     """
 
-    def __init__(self, metrics: list[tuple[int, str]]) -> None:
+    def __init__(self, metrics: list[tuple[int, str]], units: list[str]) -> None:
         at = {name: i for i, name in metrics}
         self._texts = [(at[n], n) for n in _TEXT_COLUMNS if n in at]
         self._attributes = [(i, n) for i, n in metrics if n.startswith("device__attribute_")]
         self._numbers = [(i, n) for i, n in metrics if n.endswith(_NUMBER_ENDINGS)]
-        self._rollups = [
-            (at[f"{n[:-4]}.min"], i, at[f"{n[:-4]}.max"], n[:-4])
-            for i, n in metrics
-            if n.endswith(".avg") and f"{n[:-4]}.min" in at and f"{n[:-4]}.max" in at
-        ]
+        self._rollups = list(_rollups(at))
+        self._factors = {i: parse_unit(units[i]).factor for i, _ in metrics}
         self._at = at
         self._seen: dict[int | None, list[str]] = {}
 
@@ -77,11 +77,25 @@ class RowChecks:
         for at, name in self._numbers:
             if cells[at] and not cells[at][-1].isdigit():
                 _number(cells[at], name, numerals)
-        for low, middle, high, name in self._rollups:
-            least, mean, most = (_number(cells[i], name, numerals) for i in (low, middle, high))
-            slack = _SLACK * max(abs(least), abs(most)) + 0.01
+        for *columns, name in self._rollups:
+            least, mean, most = (
+                _number(cells[i], name, numerals) * self._factors[i] for i in columns
+            )
+            slack = _SLACK * max(abs(least), abs(most)) + 0.01 * self._factors[columns[1]]
             if least - slack > mean or mean > most + slack:
-                raise _shifted(f"{name}.avg", cells[middle])
+                raise _shifted(name, cells[columns[1]])
+
+
+def _rollups(at: dict[str, int]) -> Iterator[tuple[int, int, int, str]]:
+    """Columns of minimum, mean and maximum of one quantity, and the mean's name.
+
+    Percentages of a peak are left out: their rollups are weighted in ways of their own.
+    """
+    for name, middle in at.items():
+        base = name.removesuffix(".avg")
+        low, high = at.get(f"{base}.min"), at.get(f"{base}.max")
+        if base != name and low is not None and high is not None:
+            yield low, middle, high, name
 
 
 def _number(text: str, name: str, numerals: Numerals) -> float:

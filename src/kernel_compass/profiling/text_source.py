@@ -47,9 +47,7 @@ class TextSource:
         self.path = path
         _require_regular_file(path)
         raw = _read_head(path, None)
-        self.compression = (
-            "gzip" if raw[:2] == _GZIP else "xz" if raw[: len(_XZ)] == _XZ else None
-        )
+        self.compression = "gzip" if raw[:2] == _GZIP else "xz" if raw[: len(_XZ)] == _XZ else None
         self.head = _read_head(path, self.compression) if self.compression else raw
         """The first bytes after decompression."""
         self.unterminated = False

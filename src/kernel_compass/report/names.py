@@ -38,7 +38,7 @@ def short_names(kernels: Sequence[KernelProfile], width: int | None = None) -> l
     if width is not None:
         rooms: dict[str, int] = {}
         for kernel, suffix in zip(kernels, suffixes, strict=True):
-            rooms[kernel.name] = min(rooms.get(kernel.name, width), max(width - len(suffix), 8))
+            rooms[kernel.name] = min(rooms.get(kernel.name, width), max(width - len(suffix), 4))
         bodies = fit_all(bodies, rooms)
     return [bodies[kernel.name] + suffix for kernel, suffix in zip(kernels, suffixes, strict=True)]
 

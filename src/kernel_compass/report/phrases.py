@@ -22,6 +22,8 @@ LIMITER_OUTLOOK: Mapping[Limiter, str] = {
 """What a group of kernels of one limiter is a candidate for."""
 
 _ACRONYMS = frozenset(("sm", "l1", "l2", "dram", "fma", "xu", "lsu", "alu", "tma", "fp16", "fp64"))
+_FORMATTED_UNITS = ("%", "bytes", "us", "bytes/s")
+"""Units that belong to a number; the others are words, and once is enough."""
 _REUSE = {
     Reuse.WITHIN: "within the launch",
     Reuse.BETWEEN: "between launches",
@@ -40,10 +42,22 @@ def metric_text(key: str) -> str:
     return " ".join(word.upper() if word in _ACRONYMS else word for word in words)
 
 
-def evidence_text(evidence: Evidence) -> str:
-    """One number and what it says."""
+def evidence_text(evidence: Evidence, explained: bool = True) -> str:
+    """One number, the threshold it is on this side of, and (unless told before) what it says."""
     number = f"{metric_text(evidence.metric)} {quantity_text(evidence.value, evidence.unit)}"
-    return f"{number}: {evidence.meaning}" if evidence.meaning else number
+    if evidence.threshold is not None and evidence.unit:
+        side = ">=" if evidence.value >= evidence.threshold else "<"
+        unit = evidence.unit if evidence.unit in _FORMATTED_UNITS else ""
+        number += f" ({side} {quantity_text(evidence.threshold, unit)})"
+    return f"{number}: {evidence.meaning}" if explained and evidence.meaning else number
+
+
+def leading_evidence(diagnosis: Diagnosis, count: int) -> tuple[Evidence, ...]:
+    """The first numbers; the bytes that tell where the operands were are always among them."""
+    shown = diagnosis.evidence[:count]
+    traffic = [e for e in diagnosis.evidence[count:] if e.metric == "dram_bytes_read"]
+    told = any(e.metric == "dram_bytes_read" for e in shown)
+    return shown if told or not traffic else (*shown[: count - 1], traffic[0])
 
 
 def limiter_text(diagnosis: Diagnosis) -> str:
@@ -77,6 +91,8 @@ def reads_text(metrics: Mapping[str, float], short: bool = False) -> str:
 
 def share_text(share: float | None) -> str:
     """A share of time as a percentage."""
+    if share is not None and 0 < share < 0.0005:
+        return "<0.1 %"
     return quantity_text(None if share is None else share * 100, "%")
 
 

@@ -19,6 +19,9 @@ from kernel_compass.report.paragraph import Paragraph
 from kernel_compass.report.terminal_table import LIMITER_STYLE, Table, regime_rows
 
 MIN_WIDTH = 60
+EVIDENCE_SHOWN = 3
+ADVICE_SHOWN = 2
+"""How many of each a kernel shows; the other formats show all."""
 
 
 def write(reports: Sequence[Report], style: Style) -> str:
@@ -76,13 +79,14 @@ def _kernels(report: Report, width: int) -> Iterator[RenderableType]:
     yield table.header()
     yield table.rule()
     regimes = summary.regimes_of(report)
+    told: set[tuple[str, str]] = set()
     advised: dict[str, int] = {}
     for rank, item in enumerate(report.kernels, start=1):
         yield table.row(rank)
         diagnosis = item.kernel.diagnosis
         if diagnosis is None:
             continue
-        for text, hang in _why(item, diagnosis, table.compact):
+        for text, hang in _why(item, diagnosis, table.compact, told):
             yield Paragraph(text, table.indent, hang)
         if regimes and item.regimes is not None:
             yield Padding(regime_rows(item, regimes, table.compact), (0, 0, 0, table.indent))
@@ -90,9 +94,18 @@ def _kernels(report: Report, width: int) -> Iterator[RenderableType]:
             yield Paragraph(text, table.indent, hang)
 
 
-def _why(item: ReportKernel, diagnosis: Diagnosis, compact: bool) -> Iterator[tuple[Text, int]]:
-    """Evidence and headroom (in narrow terminals the confidence too), each with its indent."""
-    parts = [phrases.evidence_text(evidence) for evidence in diagnosis.evidence[:2]]
+def _why(
+    item: ReportKernel, diagnosis: Diagnosis, compact: bool, told: set[tuple[str, str]]
+) -> Iterator[tuple[Text, int]]:
+    """Evidence and headroom (in narrow terminals the confidence too), each with its indent.
+
+    What a number means is told once; kernels further down show the number alone.
+    """
+    parts = []
+    for evidence in phrases.leading_evidence(diagnosis, EVIDENCE_SHOWN):
+        meaning = (evidence.metric, evidence.meaning)
+        parts.append(phrases.evidence_text(evidence, explained=meaning not in told))
+        told.add(meaning)
     if compact:
         pipe = f"{diagnosis.pipe} pipe, " if diagnosis.pipe else ""
         parts.insert(0, f"{pipe}confidence {diagnosis.confidence:.2f}")
@@ -109,21 +122,20 @@ def _what_helps(
 ) -> Iterator[tuple[Text, int]]:
     """Flags and advice; the same advice is not repeated for every kernel."""
     flags = Text(", ".join(phrases.flag_texts(diagnosis)), style="yellow")
-    advice = [phrases.plain(text) for text in diagnosis.advice[:2]]
-    if advice and all(text in advised for text in advice):
-        ranks = ", ".join(f"#{n}" for n in sorted({advised[text] for text in advice}))
-        yield (
-            Text("  ").join(
-                [flags, Text(f"→ as for {ranks}")] if flags else [Text(f"→ as for {ranks}")]
-            ),
-            2,
-        )
-        return
-    if flags:
+    advice = [phrases.plain(text).rstrip(".") for text in diagnosis.advice[:ADVICE_SHOWN]]
+    known = sorted({advised[text] for text in advice if text in advised})
+    words = [text for text in advice if text not in advised]
+    if known:
+        words.append(f"as for {', '.join(f'#{n}' for n in known)}")
+    advised.update({text: rank for text in advice if text not in advised})
+    arrow = Text(f"→ {'; '.join(words)}")
+    if flags and words and not words[0].startswith("as for"):
         yield flags, 0
-    for text in advice:
-        advised.setdefault(text, rank)
-        yield Text(f"→ {text}"), 2
+        yield arrow, 2
+    elif flags and words:
+        yield Text("  ").join((flags, arrow)), 2
+    elif flags or words:
+        yield flags or arrow, 2
 
 
 def _footer(report: Report) -> Iterator[RenderableType]:

@@ -44,8 +44,8 @@ class Table:
         heads = ["#", "launches", "mean", "share", "limiter", *([] if self.compact else ["conf."])]
         self._sizes = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         room = max(width - sum(self._sizes) - _GAP * len(self._sizes), 12)
-        names = short_names([item.kernel for item in report.kernels], room)
-        self._name_size = max(len("kernel"), *map(len, names)) if names else room
+        names = [*map(phrases.plain, short_names([i.kernel for i in report.kernels], room))]
+        self._name_size = min(room, max(len("kernel"), *map(len, names))) if names else room
         self._rows = [self._line(row, name) for row, name in zip(cells, names, strict=True)]
         self._head = self._line(heads, "kernel")
 
