@@ -135,10 +135,9 @@ def profile(
         save_dir=_folder(save),
     )
     prepare(output)
-    if module is None:
-        for option in misplaced_options(words, ctx.meta["own_options"]):
-            note = f"note: {option} follows {words[0]} and goes to it; ours go before it"
-            typer.echo(note, err=True)
+    for option in misplaced_options(words, ctx.meta["own_options"]) if module is None else ():
+        note = f"note: {option} follows {words[0]} and goes to it; ours go before it"
+        typer.echo(note, err=True)
     from kernel_compass import api
 
     with progress.shown() as on_progress:

@@ -39,10 +39,11 @@ def shown() -> Iterator[Callable[[object], None]]:
         yield _Lines()
         return
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True)
     with console.status("starting ncu") as status:
-        yield lambda progress: status.update(progress_text(cast(ProgressLike, progress)))
+        yield lambda progress: status.update(Text(progress_text(cast(ProgressLike, progress))))
 
 
 class _Lines:

@@ -43,7 +43,7 @@ def end_options_after_module(args: Sequence[str], with_value: Container[str]) ->
         if not word.startswith("-") or word in ("-", "--"):
             break
         if word in MODULE_OPTIONS:
-            return [*args[: i + 2], "--", *args[i + 2 :]]
+            return [*args[: i + 2], "--", *args[i + 2 :]] if i + 1 < len(args) else list(args)
         if word.startswith("--module=") or (word.startswith("-m") and len(word) > 2):
             return [*args[: i + 1], "--", *args[i + 1 :]]
         i += 2 if word in with_value else 1

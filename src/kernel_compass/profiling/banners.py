@@ -12,7 +12,6 @@ EXPORT = "ncu --import X.ncu-rep --page raw --csv --print-units base"
 
 _REMEDY = f"Export the report as a metric table: {EXPORT}"
 _KEPT_ERRORS = 3
-_PROF_FAILURE = re.compile(r"==PROF== .*(?:failed|error)", re.IGNORECASE)
 _TEXT_TABLE = re.compile(r"Metric Name\s{2,}Metric Unit\s+(?:Metric Value|Minimum)")
 _SECTION = re.compile(r"\s*Section: \S")
 

@@ -1,4 +1,4 @@
-"""The door for captures that exist already: any file ncu wrote becomes a `Profile`, or is refused."""
+"""The door for existing captures: a file ncu wrote becomes a `Profile`, or is refused."""
 
 from __future__ import annotations
 
@@ -39,12 +39,18 @@ def read_capture(
     source = TextSource(path)
     if source.head[:4] == REPORT_MAGIC:
         read = read_report(path, source.compression)
-        facts = _Facts(read.format, read.cache_control, read.clock_control, read.ncu_version)
+        facts = _Facts(
+            read.format,
+            read.cache_control,
+            read.clock_control,
+            read.replay_mode,
+            read.ncu_version,
+        )
         return _profile(path, read.table, facts, regime, label, [])
     capture = CsvCapture(source)
     long = SourceFormat.NCU_CSV_LONG if capture.is_long else SourceFormat.NCU_CSV_WIDE
     banners = capture.banners
-    facts = _Facts(long, banners.cache_control, banners.clock_control, None)
+    facts = _Facts(long, banners.cache_control, banners.clock_control)
     warnings = [f"ncu reported an error: {text}" for text in banners.errors]
     if capture.unterminated:
         warnings.append("the last line has no line end: the file may be cut.")
@@ -58,7 +64,8 @@ class _Facts:
     format: SourceFormat
     cache_control: str | None
     clock_control: str | None
-    ncu_version: str | None
+    replay_mode: str | None = None
+    ncu_version: str | None = None
 
 
 def _profile(
@@ -78,6 +85,7 @@ def _profile(
             regime=regime,
             cache_control=facts.cache_control,
             clock_control=facts.clock_control,
+            replay_mode=facts.replay_mode,
             ncu_version=facts.ncu_version,
         ),
         device=device,

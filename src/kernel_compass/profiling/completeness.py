@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import isnan
 
 from kernel_compass.profiling.launch_table import Column, LaunchTable
 
@@ -44,7 +45,7 @@ def _fewer_values(table: LaunchTable) -> list[str]:
     names: dict[str, None] = {}
     for _, launches in table.members():
         for column in _one_per_array(columns):
-            empty = [i for i in launches if column.values[i] != column.values[i]]
+            empty = [i for i in launches if isnan(column.values[i])]
             empty = [i for i in empty if table.present[i] & column.bit]
             if 0 < len(empty) < len(launches):
                 lacking.update(empty)
@@ -68,7 +69,7 @@ def _never(table: LaunchTable) -> list[str]:
         present |= mask
     for column in table.columns.values():
         cell = column.cell
-        if cell.device_field or (cell.key and any(v == v for v in column.values)):
+        if cell.device_field or (cell.key and not all(map(isnan, column.values))):
             valued |= column.bit
     names = _names(table, present & ~valued)
     return [f"not available in any launch (n/a): {names}."] if names else []

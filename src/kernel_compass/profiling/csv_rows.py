@@ -20,9 +20,23 @@ RULE_COLUMNS = (
 LONG_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
 
 _BASE = frozenset(
-    ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context")
-    + ("Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name")
+    [
+        "ID",
+        "Process ID",
+        "Process Name",
+        "Host Name",
+        "Kernel Name",
+        "Kernel Time",
+        "Context",
+        "Stream",
+        "Block Size",
+        "Grid Size",
+        "Device",
+        "CC",
+        "Section Name",
+    ]
 )
+_NVTX = "Domain:"  # in the names of the columns that --nvtx adds
 _INTEGER = re.compile(r"\d{1,18}")
 _DIMS = re.compile(r"\((\d{1,12}), ?(\d{1,12}), ?(\d{1,12})\)")
 _CC = re.compile(r"\d{1,3}\.\d{1,3}")
@@ -87,8 +101,11 @@ class Header:
 
     def metric_columns(self) -> list[tuple[int, str]]:
         """Columns of a wide table that hold metrics."""
-        start = max(i for i, name in enumerate(self.names) if name in _BASE)
-        return [(i, name) for i, name in enumerate(self.names) if i > start and name]
+        return [
+            (i, name)
+            for i, name in enumerate(self.names)
+            if name and name not in _BASE and _NVTX not in name
+        ]
 
     def fits(self, cells: list[str]) -> bool:
         """Whether the number of cells is one that ncu writes under this header."""

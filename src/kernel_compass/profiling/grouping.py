@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from math import isnan
 from statistics import median
 
 from kernel_compass.profiling.launch_table import Column, Group, LaunchTable
@@ -65,7 +66,7 @@ def _values(columns: list[Column], launches: list[int]) -> Values:
     first = [columns[0].values[i] for i in launches]
     for column in columns[1:]:
         for at, launch in enumerate(launches):
-            if first[at] != first[at]:
+            if isnan(first[at]):
                 first[at] = column.values[launch]
     return first
 
@@ -97,7 +98,7 @@ def _add(
 
 
 def _both(combine: Callable[[float, float], float], a: float, b: float) -> float:
-    return combine(a, b) if a == a and b == b else math.nan
+    return math.nan if isnan(a) or isnan(b) else combine(a, b)
 
 
 def _fill(values: dict[str, Values], key: str, derived: Values) -> None:
@@ -110,14 +111,14 @@ def _add_hit_rate(metrics: dict[str, float], values: dict[str, Values]) -> None:
     hits, misses = values.get("l2_read_sectors_hit"), values.get("l2_read_sectors_missed")
     if "l2_hit_rate_pct" in metrics or hits is None or misses is None:
         return
-    pairs = [(h, m) for h, m in zip(hits, misses, strict=True) if h == h and m == m]
+    pairs = [(h, m) for h, m in zip(hits, misses, strict=True) if not isnan(h + m)]
     total = math.fsum(h + m for h, m in pairs)
     if total > 0:
         metrics["l2_hit_rate_pct"] = 100.0 * math.fsum(h for h, _ in pairs) / total
 
 
 def _present(values: Values) -> list[float]:
-    return [value for value in values if value == value]
+    return [value for value in values if not isnan(value)]
 
 
 def _mean(values: Values) -> float | None:

@@ -133,6 +133,8 @@ class LaunchTable:
 
     def mark(self, launch: int, mask: int) -> None:
         """Note the metrics that a launch has rows for."""
+        if not mask:
+            return
         mask |= self.present[launch]
         self.present[launch] = self._masks.setdefault(mask, mask)
 
@@ -144,7 +146,7 @@ class LaunchTable:
         """
         value *= column.cell.factor
         old = column.values[launch]
-        if old == old and not math.isclose(old, value, rel_tol=1e-9, abs_tol=1e-300):
+        if not math.isnan(old) and not math.isclose(old, value, rel_tol=1e-9, abs_tol=1e-300):
             raise conflict(column.label, old, value)
         column.values[launch] = value
 
@@ -161,7 +163,7 @@ class LaunchTable:
             value = numerals.read(text, integral=True)
         except NotANumber:
             return
-        if value == value:
+        if not math.isnan(value):
             fields[field] = value
 
     def group(self, launch: int) -> Group:

@@ -22,7 +22,7 @@ DURATION = "duration"
 
 _DEVICE_FIELDS = {name: field for field, name in DEVICE_NAMES.items()}
 _LABEL_NAME = re.compile(r"(?P<label>.+) \((?P<name>[A-Za-z0-9_.]+)\)")
-_UNIT_CELL = re.compile(r"[^\s\d_.\"]{0,40}")
+_UNIT_CELL = re.compile(r'(?!.*__)(?![\d.,()-]+$)[^\s"]{0,60}')  # no number, no metric name
 _KINDS = {
     "%": UnitKind.PERCENT,
     "bytes": UnitKind.BYTES,
@@ -30,13 +30,34 @@ _KINDS = {
     "Hz": UnitKind.FREQUENCY,
     "us": UnitKind.TIME,
 }
+_TEXT_NAMES = ("launch__tpc_enabled", "Enabled TPC IDs")
 _COUNT_KINDS = (UnitKind.COUNT, UnitKind.NONE, UnitKind.UNKNOWN)
 _COUNTED = frozenset(
-    "byte inst sector sectors request thread block cluster register/thread byte/block".split()
+    [
+        "byte",
+        "inst",
+        "sector",
+        "sectors",
+        "request",
+        "thread",
+        "block",
+        "cluster",
+        "register/thread",
+        "byte/block",
+    ]
 )
 _INTEGRAL_LABELS = frozenset(
-    "Elapsed Cycles|Executed Instructions|Grid Size|Block Size|Threads|Registers Per Thread|"
-    "# SMs|Branch Instructions|Cluster Size".split("|")
+    [
+        "Elapsed Cycles",
+        "Executed Instructions",
+        "Grid Size",
+        "Block Size",
+        "Threads",
+        "Registers Per Thread",
+        "# SMs",
+        "Branch Instructions",
+        "Cluster Size",
+    ]
 )
 
 
@@ -57,6 +78,8 @@ class MetricCell:
     """Whether it counts nanoseconds."""
     dropped: bool = False
     """Whether a known metric cannot be used because its unit is unknown."""
+    text: bool = False
+    """Whether its cells are text that may look like a number."""
 
 
 def read_metric_cells(name: str, unit: str, labels: bool = True) -> MetricCell:
@@ -78,6 +101,8 @@ def read_metric_cells(name: str, unit: str, labels: bool = True) -> MetricCell:
     raw, label = _split(name)
     integral = _is_integral(raw, label, unit)
     time = unit in ("ns", "nsecond")
+    if raw in _TEXT_NAMES:
+        return MetricCell(None, text=True)
     if raw in _DEVICE_FIELDS:
         return MetricCell(None, device_field=_DEVICE_FIELDS[raw], integral=integral)
     if raw in DURATION_NAMES or (labels and label in DURATION_LABELS):

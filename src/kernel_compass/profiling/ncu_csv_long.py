@@ -6,12 +6,14 @@ import re
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
+from math import isnan
 
 from kernel_compass.errors import DamagedCapture
 from kernel_compass.profiling.csv_rows import Header, LaunchReader
 from kernel_compass.profiling.launch_table import Column, LaunchTable
 from kernel_compass.profiling.metric_cells import read_metric_cells
-from kernel_compass.profiling.numerals import MISSING_TEXTS, NotANumber, Numerals
+from kernel_compass.profiling.numerals import GROUPED_POINT, MISSING_TEXTS, NotANumber, Numerals
 from kernel_compass.profiling.rule_cells import RuleBook
 from kernel_compass.profiling.unit_names import is_known_unit
 
@@ -64,27 +66,26 @@ class LongTable:
         self._known: dict[str, tuple[array[float] | None, int, float, Column]] = {}
 
     def consume(self, lines: Iterator[str]) -> str | None:
-        """Read rows until a line that is not like the row before; return that line.
+        """Read metric rows until a line that is none, or one of a new kind; return that line."""
+        line = self._consume_launch(lines)
+        while line is not None and self._turn(line):
+            line = self._consume_launch(chain((line,), lines))
+        return line
 
-        Rows of one launch and section share their beginning, up to the metric's name: such a
-        row costs a comparison, two splits and a look-up.
+    def _consume_launch(self, lines: Iterator[str]) -> str | None:
+        """`consume` within a launch and section, whose rows share all before the metric's name.
+
+        Such a row costs a comparison, two splits and a look-up; this is the loop that the time
+        of reading a large file is spent in.
         """
         prefix, tail, launch, known = self._prefix, self._tail, self._launch, self._known
         start, end, mask = len(prefix), -len(tail), 0
-        point = self._numerals.decimal == "."
+        point, is_grouped = self._numerals.decimal == ".", GROUPED_POINT.fullmatch
         line: str | None
         for line in lines:
-            if not (line.startswith(prefix) and line.endswith(tail)):
-                if mask:
-                    self._table.mark(launch, mask)
-                    mask = 0
-                if not self._turn(line):
-                    break
-                prefix, launch = self._prefix, self._launch
-                start = len(prefix)
             names, _, cell = line[start:end].rpartition('","')
             entry = known.get(names)
-            if entry is None:
+            if entry is None or not (line.startswith(prefix) and line.endswith(tail)):
                 break
             values, bit, factor, column = entry
             mask |= bit
@@ -92,8 +93,10 @@ class LongTable:
                 self._unread(cell, column)
                 continue
             try:
-                grouped = not point or "," in cell
-                value = self._number(cell, column) if grouped else float(cell)
+                if point:
+                    value = float(cell.replace(",", "") if is_grouped(cell) else cell)
+                else:
+                    value = self._number(cell, column)
             except ValueError:
                 value = self._number(cell, column)
             if value - value == 0.0:
@@ -103,8 +106,7 @@ class LongTable:
                     self._table.put(column, launch, value)
         else:
             line = None
-        if mask:
-            self._table.mark(launch, mask)
+        self._table.mark(launch, mask)
         return line
 
     def finish(self) -> None:
@@ -120,7 +122,13 @@ class LongTable:
         if len(parts) < 4 or not line.endswith(self._tail) or not launch_id.isdecimal():
             return False
         head = self._heads.get(parts[0][at:])
-        if head is None or line[0] != '"' or at > _LONGEST_ID or not launch_id.isascii():
+        if (
+            head is None
+            or line.startswith(self._prefix)
+            or line[0] != '"'
+            or at > _LONGEST_ID
+            or not launch_id.isascii()
+        ):
             return False
         process, device, group = head
         self._launch, _ = self._table.launch_in((process, int(launch_id), device), group)
@@ -166,7 +174,7 @@ class LongTable:
                 self._table.device_field(launch, column.cell.device_field, text, self._numerals)
             return
         value = self._number(text, column)
-        if value == value:
+        if not isnan(value):
             self._table.put(column, launch, value)
 
     def _number(self, text: str, column: Column) -> float:
@@ -183,7 +191,7 @@ class LongTable:
         if text in MISSING_TEXTS:
             return
         self._table.valued |= column.bit
-        if self._numerals.decimal is None:
+        if self._numerals.decimal is None and not column.cell.text:
             with suppress(NotANumber):
                 self._numerals.read(text, column.cell.integral, column.cell.time)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from math import isnan
 
 from kernel_compass.errors import DamagedCapture
 from kernel_compass.profiling.csv_rows import Header, LaunchReader
@@ -48,8 +49,9 @@ class WideTable:
         columns = []
         for at, name in self._metrics:
             unit = cells[at].strip()
-            cell = read_metric_cells(name, unit, labels=False)
-            self._evidence.append((at, cell.integral, cell.time))
+            cell = read_metric_cells(name, unit)
+            if not cell.text:
+                self._evidence.append((at, cell.integral, cell.time))
             if cell.key or cell.device_field or cell.dropped:
                 columns.append((at, self._table.column(name, unit, cell)))
         if self._columns is not None and columns != self._columns:
@@ -105,7 +107,7 @@ class WideTable:
                     "are shifted.",
                     "Export the file again.",
                 ) from None
-            if value == value:
+            if not isnan(value):
                 self._table.put(column, launch, value)
         elif text not in MISSING_TEXTS:
             self._table.valued |= column.bit

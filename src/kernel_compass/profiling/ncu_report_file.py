@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,7 @@ class Report:
     format: SourceFormat
     cache_control: str | None
     clock_control: str | None
+    replay_mode: str | None
     ncu_version: str | None
 
 
@@ -89,17 +91,21 @@ def _read_unpacked(path: Path, compression: str) -> Report:
         return read_report(plain, None)
 
 
-def _session_facts(path: Path) -> tuple[str | None, str | None, str | None]:
-    """Cache control, clock control and ncu's version, from the session that a report records."""
+def _session_facts(path: Path) -> tuple[str | None, str | None, str | None, str | None]:
+    """Cache, clock and replay mode and ncu's version, from the session a report records."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        command, version = None, _VERSION.search(data)
-        for command in _COMMAND.finditer(data):  # the session comes last in the file
-            pass
-        text = command[1].decode("ascii") if command else None
+        version = _VERSION.search(data)
+        commands = deque(_COMMAND.finditer(data), maxlen=1)  # the session comes last in the file
+        text = commands[0][1].decode("ascii") if commands else None
         number = version[1].decode("ascii") if version else None
     if text is None:
-        return None, None, number
-    return _option(text, "--cache-control", "all"), _option(text, "--clock-control", "base"), number
+        return None, None, None, number
+    return (
+        _option(text, "--cache-control", "all"),
+        _option(text, "--clock-control", "base"),
+        _option(text, "--replay-mode", "kernel"),
+        number,
+    )
 
 
 def _option(command: str, name: str, default: str) -> str:

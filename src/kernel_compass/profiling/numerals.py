@@ -15,22 +15,40 @@ MISSING = math.nan
 """What a cell without a value reads as."""
 
 MISSING_TEXTS = frozenset(
-    ("", "n/a", "N/A", "(!) n/a", "(!) nan", "no data", "nan", "-nan", "nan(ind)", "-nan(ind)")
-    + ("NaN", "inf", "-inf", "+inf", "-", "none")
+    [
+        "",
+        "n/a",
+        "N/A",
+        "(!) n/a",
+        "(!) nan",
+        "no data",
+        "nan",
+        "-nan",
+        "nan(ind)",
+        "-nan(ind)",
+        "NaN",
+        "inf",
+        "-inf",
+        "+inf",
+        "-",
+    ]
 )
 
 _SPACES = "[ \u00a0\u202f\u2009'\u2019]"
 _POINT = re.compile(
-    rf"[+-]?(?:\d{{1,3}}(?:(?:,\d{{3}})+|(?:{_SPACES}\d{{3}})+)|\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?"
+    rf"[+-]?(?:[1-9]\d{{0,2}}(?:(?:,\d{{3}})+|(?:{_SPACES}\d{{3}})+)|\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?"
 )
 _COMMA = re.compile(
-    rf"[+-]?(?:\d{{1,3}}(?:(?:\.\d{{3}})+|(?:{_SPACES}\d{{3}})+)|\d*)(?:,\d*)?(?:[eE][+-]?\d+)?"
+    rf"[+-]?(?:[1-9]\d{{0,2}}(?:(?:\.\d{{3}})+|(?:{_SPACES}\d{{3}})+)|\d*)(?:,\d*)?(?:[eE][+-]?\d+)?"
 )
 _USUAL = {
-    ".": re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII),
-    ",": re.compile(r"-?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?", re.ASCII),
+    ".": re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII),
+    ",": re.compile(r"-?(?:[1-9]\d{0,2}(?:\.\d{3})+|\d+)(?:,\d+)?", re.ASCII),
 }
 """What nearly all cells look like that `float` does not read."""
+
+GROUPED_POINT = _USUAL["."]
+"""Numbers with commas between thousands, for callers in a hurry once the point is decimal."""
 
 _EITHER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 _GROUPS = re.compile(f"{_SPACES}")

@@ -31,7 +31,7 @@ def main() -> int:
         context = ncu_report.load_report(sys.argv[1])
         ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     except Exception as error:  # the library raises bare exceptions of its own
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return UNREADABLE
     for one in ranges:
         for index in range(one.num_actions()):

@@ -7,7 +7,7 @@ names; these checks see most of that.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
+from math import isnan, prod
 
 from kernel_compass.errors import DamagedCapture
 from kernel_compass.profiling.launch_table import Group
@@ -70,7 +70,7 @@ class RowChecks:
         for name, size in expected.items():
             at = self._at.get(name)
             value = MISSING if at is None else _number(cells[at], name, numerals)
-            if value == value and value != size:
+            if not isnan(value) and value != size:
                 raise _shifted(name, cells[at or 0])
 
     def _check_numbers(self, cells: list[str], numerals: Numerals) -> None:

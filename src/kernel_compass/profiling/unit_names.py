@@ -42,9 +42,36 @@ _PREFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BYTES = frozenset(("byte", "bytes"))
 _HERTZ = frozenset(("hz", "Hz"))
 _COUNTS = frozenset(
-    "cycle cycles inst instruction instructions sector sectors request requests thread threads "
-    "block blocks warp warps register registers pass passes sample samples branch branches SM "
-    "cluster clusters wavefront wavefronts".split()
+    [
+        "cycle",
+        "cycles",
+        "inst",
+        "instruction",
+        "instructions",
+        "sector",
+        "sectors",
+        "request",
+        "requests",
+        "thread",
+        "threads",
+        "block",
+        "blocks",
+        "warp",
+        "warps",
+        "register",
+        "registers",
+        "pass",
+        "passes",
+        "sample",
+        "samples",
+        "branch",
+        "branches",
+        "SM",
+        "cluster",
+        "clusters",
+        "wavefront",
+        "wavefronts",
+    ]
 )
 _WORDS = _BYTES | _HERTZ | _COUNTS
 _DENOMINATOR = re.compile(r"[A-Za-z]{0,30}")

@@ -1,0 +1,66 @@
+"""Imports stay light, and need nothing that is optional."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+import kernel_compass
+
+OPTIONAL = ("torch", "triton", "ncu_report")
+BLOCK = f"""
+import sys
+for name in {OPTIONAL!r}:
+    sys.modules[name] = None
+"""
+
+
+def child(code, *options):
+    return subprocess.run(
+        [sys.executable, *options, "-c", code], capture_output=True, text=True, check=False
+    )
+
+
+def all_modules():
+    found = pkgutil.walk_packages(kernel_compass.__path__, "kernel_compass.")
+    return sorted(module.name for module in found)
+
+
+def test_every_module_imports_without_the_optional_packages():
+    lines = "\n".join(f"import {name}" for name in all_modules())
+    result = child(BLOCK + lines, "-W", "error")
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_package_imports_in_150_ms_and_without_torch():
+    costs = []
+    for _ in range(3):
+        result = child("import kernel_compass", "-X", "importtime")
+        lines = [line for line in result.stderr.split("\n") if line.endswith("kernel_compass")]
+        costs.append(int(lines[-1].split("|")[1]))
+        assert "torch" not in result.stderr
+    assert min(costs) < 150_000
+
+
+@pytest.mark.parametrize("heavy", ["rich", "msgspec", "numpy", "kernel_compass.profiling"])
+def test_help_loads_nothing_heavy(heavy):
+    code = (
+        "import sys; from kernel_compass.cli.main import main; main(['--help']); "
+        f"sys.exit({heavy!r} in sys.modules)"
+    )
+    assert child(code).returncode == 0
+
+
+def test_help_takes_less_than_400_ms():
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        child(
+            "from kernel_compass.cli.main import run; import sys; sys.argv[1:] = ['--help']; run()"
+        )
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.4
