@@ -95,3 +95,15 @@ def test_gpus_before_volta_are_refused() -> None:
     with pytest.raises(ProfilingError, match=r"Quadro GP100 \(6\.0\)") as caught:
         choose_metrics([Gpu("Quadro GP100", "6.0", "535")])
     assert caught.value.cause is ProfilingCause.UNSUPPORTED_GPU
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [("2025.3.1", True), ("2026.1.0", True), ("2025.2.1", False), ("2022.4", False), (None, False)],
+)
+def test_source_metrics_are_asked_of_releases_that_collect_them(
+    version: str | None, asked: bool
+) -> None:
+    choice = choose_metrics([Gpu("NVIDIA H200", "9.0", "580")], version)
+    assert (set(metric_lists.SOURCE_METRICS) <= set(choice.full)) is asked
+    assert not set(metric_lists.SOURCE_METRICS) & set(choice.one_pass)

@@ -71,8 +71,8 @@ def _gpu(row: list[str]) -> Gpu:
     return Gpu(name, capability if known else None, driver)
 
 
-def choose_metrics(gpus: Iterable[Gpu]) -> MetricChoice:
-    """The metric lists for these GPUs.
+def choose_metrics(gpus: Iterable[Gpu], ncu_version: str | None = None) -> MetricChoice:
+    """The metric lists for these GPUs and this ncu (`2025.3.1`).
 
     Several architectures get the union (a GPU that lacks a name reports it as n/a), as do GPUs
     that nobody can name.
@@ -92,7 +92,12 @@ def choose_metrics(gpus: Iterable[Gpu]) -> MetricChoice:
         )
     wanted = usable or list(metric_lists.ARCHITECTURES)
     return MetricChoice(
-        full=metric_lists.union(metric_lists.metric_list(cc) for cc in wanted),
+        full=metric_lists.union(
+            (
+                *(metric_lists.metric_list(cc) for cc in wanted),
+                metric_lists.source_metrics(ncu_version),
+            )
+        ),
         residency=metric_lists.union(metric_lists.residency_list(cc) for cc in wanted),
         one_pass=metric_lists.union(metric_lists.one_pass_list(cc) for cc in wanted),
         warnings=tuple(_warnings(usable)),

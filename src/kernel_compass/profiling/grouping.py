@@ -78,12 +78,13 @@ def derive(values: dict[str, Values], duration: Values) -> None:
     if rate is not None and duration:
         product = [r * us * 1e-6 for r, us in zip(rate, duration, strict=True)]
         _fill(values, "dram_bytes", product)
-    _add(
-        values,
-        "shared_wavefronts_excessive",
-        ("shared_wavefronts", "shared_wavefronts_ideal"),
-        lambda total, ideal: max(total - ideal, 0.0),
-    )
+    for what in ("shared_wavefronts", "global_sectors"):
+        _add(
+            values,
+            f"{what}_excessive",
+            (what, f"{what}_ideal"),
+            lambda total, ideal: max(total - ideal, 0.0),
+        )
 
 
 def _add(

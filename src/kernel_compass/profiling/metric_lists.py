@@ -40,6 +40,17 @@ SASS_METRICS = (
 )
 """Counted by patched instructions: together one pass, in which the kernel is slow."""
 
+SOURCE_METRICS = (
+    "memory_l1_wavefronts_shared",
+    "memory_l1_wavefronts_shared_ideal",
+    "memory_l2_theoretical_sectors_global",
+    "memory_l2_theoretical_sectors_global_ideal",
+)
+"""Wavefronts and sectors next to what a conflict-free, packed access would need."""
+SOURCE_METRICS_SINCE = (2025, 3)
+"""The ncu release from which these were seen to be collected by name; a name that a release
+cannot collect makes it end the program, so older ones are not asked."""
+
 _L2_READS = "lts__t_sectors_srcunit_tex_op_read.sum"
 _DURATION = "gpu__time_duration.sum"
 
@@ -150,6 +161,14 @@ def one_pass_list(compute_capability: str) -> tuple[str, ...]:
     """The part of `residency_list` that one pass collects (seen on sm_90); no L2 hit rate."""
     dram = _dram(architecture_of(compute_capability))
     return (_DURATION, *dram[:3], _L2_READS)
+
+
+def source_metrics(ncu_version: str | None) -> tuple[str, ...]:
+    """`SOURCE_METRICS` where this ncu collects them by name, else nothing."""
+    major, _, rest = (ncu_version or "0").partition(".")
+    minor = rest.partition(".")[0]
+    known = major.isdigit() and minor.isdigit()
+    return SOURCE_METRICS if known and (int(major), int(minor)) >= SOURCE_METRICS_SINCE else ()
 
 
 def union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

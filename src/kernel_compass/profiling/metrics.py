@@ -236,6 +236,7 @@ def _access_patterns() -> Iterator[Spelling]:
     yield _s("global_load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum")
     yield _s("global_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
     yield _s("global_sectors", "memory_l2_theoretical_sectors_global")
+    yield _s("global_sectors_ideal", "memory_l2_theoretical_sectors_global_ideal")
     yield _s("global_sectors_excessive", "derived__memory_l2_theoretical_sectors_global_excessive")
     yield _s("shared_wavefronts", "memory_l1_wavefronts_shared")
     yield _s("shared_wavefronts_ideal", "memory_l1_wavefronts_shared_ideal")

@@ -57,9 +57,9 @@ def run_profile(
             regimes that were complete are kept.
     """
     gpus = probe_gpus()
-    metrics = choose_metrics(gpus)
-    plans = plan(request.regimes, metrics)
     tool = find_ncu()
+    metrics = choose_metrics(gpus, tool.version)
+    plans = plan(request.regimes, metrics)
     folder = None
     if request.save_dir is not None:
         folder = CaptureFolder(request.save_dir, request, [gpu.name for gpu in gpus])

@@ -115,6 +115,7 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "global_load_requests": ("requests", "global load requests at L1"),
         "global_load_sectors": ("sectors", "sectors of those requests"),
         "global_sectors": ("sectors", "sectors global accesses needed at L2, as executed"),
+        "global_sectors_ideal": ("sectors", "the same for a perfectly packed access"),
         "global_sectors_excessive": ("sectors", "of those, beyond a perfectly packed access"),
         "shared_wavefronts": ("wavefronts", "shared-memory wavefronts"),
         "shared_wavefronts_ideal": ("wavefronts", "the same without bank conflicts"),
