@@ -189,6 +189,20 @@ CASES: dict[str, tuple[KernelProfile, Limiter | Flag, dict[str, float]]] = {
         Flag.DIVERGENCE,
         {"branch_efficiency_pct": 100.0},
     ),
+    "dequant_on_xu": (
+        kernel(
+            **IDLE, issue_active_pct=30.0, pipe_xu_pct=50.0, inst_conversion=3.2e7, inst_xu=1e6
+        ),
+        Flag.DEQUANT_BOUND,
+        {"inst_conversion": 1e5},
+    ),
+    "dequant_by_name": (
+        dataclasses.replace(
+            kernel(**IDLE, issue_active_pct=30.0, pipe_alu_pct=50.0), name="gemv_w4a16"
+        ),
+        Flag.DEQUANT_BOUND,
+        {"pipe_alu_pct": 7.0},
+    ),
     "dequant_beside_tensor": (
         kernel(**IDLE, issue_active_pct=30.0, pipe_alu_pct=50.0, tensor_pipe_pct=8.0),
         Flag.DEQUANT_BOUND,
@@ -231,6 +245,19 @@ def test_noise_of_a_tiny_kernel_decides_nothing() -> None:
     limiter, _ = diagnose(tiny)
     assert limiter is Limiter.LAUNCH_BOUND
     assert "l2_hit_rate_pct" not in quantities(tiny)
+
+
+@pytest.mark.parametrize("name", ["vec<int4>", "copy_float4", "void scan(uint4 *)"])
+def test_vector_types_are_no_low_bit_weights(name: str) -> None:
+    busy = kernel(**IDLE, issue_active_pct=30.0, pipe_alu_pct=50.0)
+    assert Flag.DEQUANT_BOUND not in diagnose(dataclasses.replace(busy, name=name))[1]
+
+
+def test_the_exponentials_of_attention_are_no_dequantization() -> None:
+    mixed = kernel(**IDLE, issue_active_pct=30.0, pipe_xu_pct=20.0, tensor_pipe_pct=8.0)
+    assert Flag.DEQUANT_BOUND in diagnose(mixed)[1]
+    attention = dataclasses.replace(mixed, name="flash_fwd_kernel")
+    assert Flag.DEQUANT_BOUND not in diagnose(attention)[1]
 
 
 def test_nothing_dominant_is_unclassified() -> None:

@@ -139,7 +139,7 @@ def _evidence(
             if "_over_" not in condition.quantity:
                 yield _from_condition(condition, q)
     if pipe is not None:
-        yield Evidence(pipe_key(pipe), q[f"{pipe}_active_pct"], "%", f"{pipe} pipe while active")
+        yield Evidence(pipe_key(pipe), q[f"{pipe}_active_pct"], "%", "while SMs have work")
     if rule is not None and rule.limiter is Limiter.LATENCY_BOUND:
         yield from _top_stall(q)
     yield from resident.evidence

@@ -7,6 +7,7 @@ an L1 throughput over a few hundred active cycles can read 190 % or 550 % and de
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 from kernel_compass.analysis.ncu_rules import rule_quantities
@@ -14,10 +15,12 @@ from kernel_compass.records.metrics import OCCUPANCY_LIMITS, PIPES, STALL_REASON
 from kernel_compass.records.profile import KernelProfile
 from kernel_compass.units import MIB
 
-ARITHMETIC_PIPES = ("tensor", "fma", "fp64", "alu", "xu", "fp16")
+ARITHMETIC_PIPES = ("tensor", "fma", "fmaheavy", "fp64", "alu", "xu", "fp16")
 """Pipes whose saturation makes a kernel compute-bound; LSU, ADU and CBU serve memory, barriers
 and branches."""
 
+WARP_THREADS = 32
+OTHER_PIPES = ("lsu", "adu", "cbu", "tex", "tma", "uniform")
 SECTOR_BYTES = 32
 MIN_TRAFFIC_BYTES = MIB
 """Traffic under which a cache or DRAM rate is noise."""
@@ -45,7 +48,18 @@ def quantities(kernel: KernelProfile) -> dict[str, float]:
     _launch_shape(kernel, q)
     _access_patterns(metrics, rules, q)
     _instruction_mix(metrics, q)
+    q["low_bit_name"] = float(bool(_LOW_BIT_NAME.search(kernel.name)))
+    q["attention_name"] = float(bool(_ATTENTION_NAME.search(kernel.name)))
     return q
+
+
+_LOW_BIT_NAME = re.compile(
+    r"w[48]a\d|woq|gptq|awq|marlin|machete|dequant|_u?int[48](?![\d])|u?int[48]_|nf4|fp4"
+    r"|(?<![a-z])q[48](?![a-z\d])",
+    re.IGNORECASE,
+)
+"""Names of low-bit weight kernels; CUDA's vector type `int4` alone is none."""
+_ATTENTION_NAME = re.compile(r"att(?:entio)?n|flash|fmha|sdpa|softmax", re.IGNORECASE)
 
 
 def _copy(metrics: Mapping[str, float], q: dict[str, float], *keys: str) -> None:
@@ -109,8 +123,9 @@ def _arithmetic_share(metrics: Mapping[str, float], q: dict[str, float]) -> floa
     """How much of the SM throughput is arithmetic.
 
     SM throughput is the busiest of all SM units, load/store and barrier unit included. Pipe
-    counters say whether it is arithmetic. A details page has none, and ncu's pipe rule there
-    never names XU: what no named pipe, the issue slots, L1 or barriers explain is XU's.
+    counters say whether it is arithmetic; what neither they nor the memory pipes explain is that
+    of an arithmetic pipe without a counter. A details page has no pipe counters, and ncu's pipe
+    rule there never names XU: what no named pipe, the issue slots, L1 or barriers explain is XU's.
     """
     sm = q["sm_throughput_pct"]
     known = [q[key] for key in ("arithmetic_pipe_pct", "issue_pct") if key in q]
@@ -118,7 +133,11 @@ def _arithmetic_share(metrics: Mapping[str, float], q: dict[str, float]) -> floa
         return sm
     explained = min(sm, max(known))
     if any(pipe_key(pipe) in metrics for pipe in ARITHMETIC_PIPES):
-        return explained
+        other = [q.get(f"{pipe}_pct", 0.0) for pipe in OTHER_PIPES]
+        other.append(q.get("l1_throughput_pct", 0.0))
+        all_known = all(pipe_key(pipe) in metrics for pipe in ("lsu", "adu", "xu", "alu"))
+        unexplained = sm - max(explained, *other) >= UNEXPLAINED_PCT
+        return sm if all_known and unexplained else explained
     elsewhere = max(
         q.get("l1_throughput_pct", 0.0) * 2.0, q.get("stall_barrier_share_pct", 0.0) * 2
     )
@@ -266,6 +285,9 @@ def _instruction_mix(metrics: Mapping[str, float], q: dict[str, float]) -> None:
     branches = metrics.get("branch_inst_executed")
     if branches and "divergent_branches" in metrics:
         q["divergent_branches_per_branch"] = metrics["divergent_branches"] / branches
+    if metrics.get("inst_xu", 0.0) > 0 and "inst_conversion" in metrics:
+        conversions = metrics["inst_conversion"] / WARP_THREADS
+        q["conversions_of_xu_pct"] = min(100.0 * conversions / metrics["inst_xu"], 100.0)
     # Unpacking low-bit weights runs on ALU (shifts, masks, byte permutes) and XU (int to float).
     unpack = [q[k] for k in ("alu_active_pct", "xu_active_pct") if k in q]
     if unpack:

@@ -80,16 +80,14 @@ def _from_bytes(
     ratio = q["dram_reads_per_l2_read"]
     if ratio <= RESIDENT_RATIO:
         reuse = _reuse(q, source, device, flushed)
-        meaning = (
-            f"DRAM reads {bytes_text(reads)} of the {bytes_text(l2_reads)} that the SMs read "
-            f"from L2: L2 served the bytes"
-        )
+        meaning = f"of the {bytes_text(l2_reads)} that the SMs read from L2, which served them"
         return Residency(
             Flag.L2_RESIDENT, reuse, (Evidence("dram_bytes_read", reads, "bytes", meaning),)
         )
     if ratio >= SERVED_BY_DRAM_RATIO:
         return _unknown(reads, source, device)
-    return Residency()
+    meaning = f"of the {bytes_text(l2_reads)} that the SMs read from L2: part of them sat there"
+    return Residency(evidence=(Evidence("dram_bytes_read", reads, "bytes", meaning),))
 
 
 def _reuse(
@@ -148,7 +146,7 @@ def _unknown(dram_bytes: float, source: Source, device: Device | None) -> Reside
         return Residency()
     flushed = source.cache_control == "all" or source.regime is Regime.COLD
     meaning = (
-        f"DRAM served {bytes_text(dram_bytes)}, which fit into the {bytes_text(capacity)} of L2"
+        f"served by DRAM, but they fit into the {bytes_text(capacity)} of L2"
         f"{' (smallest of this architecture)' if assumed else ''}, and the capture "
         f"{'flushed' if flushed else 'may have flushed'} the caches: profile warm or in_situ"
     )

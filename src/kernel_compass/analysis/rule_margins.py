@@ -92,10 +92,17 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
             "branch_efficiency_pct <=": (100.0, 99.79),
             "block_size >=": (None, 128.0),
         },
+        "dequant_on_xu": {
+            "xu_active_pct >=": (None, None),
+            "conversions_of_xu_pct >=": (None, None),
+            "attention_name <": (None, None),
+        },
+        "dequant_by_name": {"unpack_active_pct >=": (28.21, 31.67), "low_bit_name >=": (0.0, 1.0)},
         "dequant_beside_tensor": {
             "unpack_active_pct >=": (8.54, 24.34),
             "unpack_per_tensor >=": (None, 1.0),
             "tensor_active_pct >=": (1.69, 6.38),
+            "attention_name <": (None, 0.0),
         },
     }
 )

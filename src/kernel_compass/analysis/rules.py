@@ -196,6 +196,18 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
 _SLOW_PATH = frozenset({Limiter.LATENCY_BOUND, Limiter.UNCLASSIFIED})
 
 
+_UNPACKING = frozenset(
+    {
+        Limiter.COMPUTE_BOUND,
+        Limiter.LATENCY_BOUND,
+        Limiter.L1_BOUND,
+        Limiter.L2_BOUND,
+        Limiter.UNCLASSIFIED,
+    }
+)
+"""Where a busy unpacking unit can be what costs the time."""
+
+
 def _occupancy_rule(resource: str, flag: Flag) -> FlagRule:
     return FlagRule(
         f"occupancy_limited_by_{resource}",
@@ -307,16 +319,37 @@ FLAG_RULES: tuple[FlagRule, ...] = (
         "Idle lanes without divergent branches are a launch shape, not divergence.",
     ),
     FlagRule(
+        "dequant_on_xu",
+        Flag.DEQUANT_BOUND,
+        (
+            Condition("xu_active_pct", ">=", 30.0, "XU busy"),
+            Condition("conversions_of_xu_pct", ">=", 60.0, "of its work are type conversions"),
+            Condition("attention_name", "<", 1.0, "not an attention kernel", "bool"),
+        ),
+        "Integer-to-float conversions of unpacked weights run on XU at a quarter of the rate.",
+        _UNPACKING,
+    ),
+    FlagRule(
+        "dequant_by_name",
+        Flag.DEQUANT_BOUND,
+        (
+            Condition("unpack_active_pct", ">=", 30.0, "ALU or XU busy with unpacking"),
+            Condition("low_bit_name", ">=", 1.0, "in a kernel named for low-bit weights", "bool"),
+        ),
+        "Without tensor or conversion counters the mix alone is not proof; the name adds what "
+        "is missing.",
+        _UNPACKING,
+    ),
+    FlagRule(
         "dequant_beside_tensor",
         Flag.DEQUANT_BOUND,
         (
             Condition("unpack_active_pct", ">=", 18.0, "ALU or XU busy with unpacking"),
             Condition("unpack_per_tensor", ">=", 0.9, "times as busy as the tensor pipe", "ratio"),
             Condition("tensor_active_pct", ">=", 2.0, "in a tensor-core kernel"),
+            Condition("attention_name", "<", 1.0, "not an attention kernel", "bool"),
         ),
         "A 16-bit GEMM keeps ALU and XU under 10 % beside its tensor pipe.",
-        frozenset(
-            {Limiter.COMPUTE_BOUND, Limiter.LATENCY_BOUND, Limiter.L1_BOUND, Limiter.UNCLASSIFIED}
-        ),
+        _UNPACKING,
     ),
 )

@@ -37,6 +37,8 @@ SASS_METRICS = (
     "smsp__sass_thread_inst_executed_op_conversion_pred_on.sum",
     "smsp__sass_thread_inst_executed_op_integer_pred_on.sum",
     "smsp__sass_thread_inst_executed_op_bit_pred_on.sum",
+    "smsp__sass_average_branch_targets_threads_uniform.pct",
+    "smsp__sass_branch_targets_threads_divergent.sum",
 )
 """Counted by patched instructions: together one pass, in which the kernel is slow."""
 
@@ -210,6 +212,8 @@ def _pipes(cc: str) -> tuple[str, ...]:
     names.append(f"sm__inst_executed_pipe_{fp16}")
     if _number(cc) >= (7, 5):
         names.append("sm__inst_executed_pipe_uniform")
+    if _number(cc) >= (8, 6):
+        names.append("sm__pipe_fmaheavy_cycles_active")
     if _number(cc) >= (9, 0):
         names.append("sm__inst_executed_pipe_tma")
     return tuple(name + _ACTIVE for name in names)

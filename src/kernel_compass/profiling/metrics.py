@@ -276,11 +276,12 @@ def _pipes() -> Iterator[Spelling]:
         "sm__pipe_tc_cycles_active" + _PCT_ACTIVE,
         "sm__inst_executed_pipe_tensor" + _PCT_ACTIVE,
     )
-    for pipe in ("fma", "alu", "fp64"):
+    for pipe in ("fma", "fmaheavy", "alu", "fp64"):
         yield _s(
             f"pipe_{pipe}_pct",
             f"sm__pipe_{pipe}_cycles_active" + _PCT_ACTIVE,
             f"sm__inst_executed_pipe_{pipe}" + _PCT_ACTIVE,
+            f"sm__pipe_{pipe}_cycles_active" + _PCT_ELAPSED,
         )
     yield _s(
         "pipe_fp16_pct",

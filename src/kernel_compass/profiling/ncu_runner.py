@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,8 +57,10 @@ def run_profile(
         KeyboardInterrupt: interrupted; by then every process of the job has ended, and the
             regimes that were complete are kept.
     """
-    gpus = probe_gpus()
-    tool = find_ncu()
+    with ThreadPoolExecutor(1) as pool:
+        probing = pool.submit(probe_gpus)
+        tool = find_ncu()
+        gpus = probing.result()
     metrics = choose_metrics(gpus, tool.version)
     plans = plan(request.regimes, metrics)
     folder = None

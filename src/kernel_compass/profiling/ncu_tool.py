@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def find_ncu(environment: Mapping[str, str] | None = None) -> NcuTool:
             lacks options that are needed (`ncu_too_old`).
     """
     path = ncu_path(os.environ if environment is None else environment)
-    version, text = _output(path, "--version"), _output(path, "--help")
+    with ThreadPoolExecutor(2) as pool:
+        version, text = pool.map(lambda option: _output(path, option), ("--version", "--help"))
     found = _VERSION.search(version)
     tool = NcuTool(path, found[1] if found else None, frozenset(_OPTION.findall(text)))
     lacking = [option for option in _NEEDED if not tool.knows(option)]

@@ -32,7 +32,10 @@ STALL_REASONS = (
 )
 """Warp states as ncu names them."""
 
-PIPES = ("tensor", "fma", "fp64", "alu", "xu", "lsu", "fp16", "uniform", "adu", "cbu", "tex", "tma")
+PIPES = (
+    *("tensor", "fma", "fmaheavy", "fp64", "alu", "xu", "fp16"),
+    *("lsu", "uniform", "adu", "cbu", "tex", "tma"),
+)
 """Execution pipes with a utilization key, `tensor_pipe_pct` or `pipe_<name>_pct`."""
 
 OCCUPANCY_LIMITS = ("registers", "shared_memory", "blocks", "warps", "barriers")
