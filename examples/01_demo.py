@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kernel_compass.api import diagnose_profiles
-from kernel_compass.profiling.recorded import DESCRIPTIONS, recorded_names, recorded_profiles
+from kernel_compass.profiling.recorded import DESCRIPTIONS, recorded_profiles
 from kernel_compass.report.formats import Format
 from kernel_compass.report.render import render
 
@@ -18,8 +18,8 @@ HERE = Path(__file__).resolve().parent
 
 def show_recordings() -> None:
     width = shutil.get_terminal_size((100, 24)).columns
-    for name in recorded_names():
-        print(f"== recorded on an H200: {DESCRIPTIONS[name]}\n")
+    for name, description in DESCRIPTIONS.items():
+        print(f"== recorded on an H200: {description}\n")
         report = diagnose_profiles(recorded_profiles(name))
         print(render(report, Format.TERMINAL, width, color=sys.stdout.isatty()))
 
@@ -29,7 +29,7 @@ def profile_live() -> int:
     missing = [
         what
         for what, found in (
-            ("an NVIDIA driver (nvidia-smi)", shutil.which("nvidia-smi")),
+            ("NVIDIA driver (nvidia-smi)", shutil.which("nvidia-smi")),
             ("torch", find_spec("torch")),
         )
         if not found

@@ -13,13 +13,13 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
     {
         "short_and_idle": {"duration_us <=": (4.544, 4.256), "busiest_level_pct <": (None, 39.87)},
         "arithmetic_busy": {
-            "compute_pct >=": (53.64, 65.54),
-            "compute_over_dram_pct >=": (None, 65.54),
+            "compute_pct >=": (53.64, 62.79),
+            "compute_over_dram_pct >=": (None, 48.1),
             "compute_over_l2_pct >=": (None, 42.86),
             "compute_over_l1_pct >=": (None, -1.157),
         },
-        "dram_busy": {"dram_throughput_pct >=": (55.61, 66.99)},
-        "l1_busy": {"l1_throughput_pct >=": (57.24, 87.98), "l2_over_l1_pct <": (None, -87.93)},
+        "dram_busy": {"dram_throughput_pct >=": (55.61, 60.11)},
+        "l1_busy": {"l1_throughput_pct >=": (57.97, 87.69), "l2_over_l1_pct <": (None, -86.75)},
         "l2_busy": {"l2_throughput_pct >=": (58.01, 62.48)},
         "arithmetic_busy_while_active": {
             "issue_active_pct >=": (59.22, 99.2),
@@ -27,7 +27,7 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
             "busiest_level_pct <": (None, 49.66),
         },
         "waiting_at_barriers": {
-            "stall_barrier_share_pct >=": (31.75, 53.28),
+            "stall_barrier_share_pct >=": (33.21, 53.26),
             "busiest_level_pct <": (None, 53.13),
         },
         "few_instructions_issued": {
@@ -49,11 +49,11 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
             "limited_by_registers >=": (0.0, 1.0),
         },
         "occupancy_limited_by_shared_memory": {
-            "theoretical_occupancy_pct <=": (None, 50.0),
+            "theoretical_occupancy_pct <=": (100.0, 50.0),
             "limited_by_shared_memory >=": (0.0, 1.0),
         },
         "occupancy_limited_by_blocks": {
-            "theoretical_occupancy_pct <=": (None, 50.0),
+            "theoretical_occupancy_pct <=": (100.0, 50.0),
             "limited_by_blocks >=": (0.0, 1.0),
         },
         "occupancy_limited_by_warps": {
@@ -61,7 +61,7 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
             "limited_by_warps >=": (0.0, None),
         },
         "occupancy_limited_by_barriers": {
-            "theoretical_occupancy_pct <=": (None, 50.0),
+            "theoretical_occupancy_pct <=": (100.0, 50.0),
             "limited_by_barriers >=": (0.0, 1.0),
         },
         "uncoalesced": {
@@ -70,32 +70,32 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
         },
         "bank_conflicts": {
             "shared_excess_pct >=": (11.62, 34.67),
-            "l1_throughput_pct >=": (31.74, 45.38),
+            "l1_throughput_pct >=": (31.74, 44.62),
         },
-        "local_memory_instructions": {"local_inst_pct >=": (0.0133, 17.32)},
+        "local_memory_instructions": {"local_inst_pct >=": (0.01995, 17.32)},
         "spill_requests": {"spill_inst_pct >=": (0.01995, 32.56)},
         "tail_effect": {
-            "sm_idle_beyond_launch_pct >=": (2.883, 32.29),
+            "sm_idle_beyond_launch_pct >=": (3.134, 32.29),
             "wave_rounding_pct >=": (None, 48.87),
             "waves >": (0.73, 1.004),
         },
         "small_grid": {"blocks_per_sm <": (1.0, 0.9697)},
         "atomic_contention": {
-            "atomic_share_of_l2_pct >=": (None, 95.72),
+            "atomic_share_of_l2_pct >=": (None, 73.34),
             "atomic_ops_per_us >=": (None, 563.8),
-            "atomic_ops_per_us <=": (None, 1357.0),
-            "busiest_level_pct <": (None, 3.06),
+            "atomic_ops_per_us <=": (40830.0, 2275.0),
+            "busiest_level_pct <": (None, 3.49),
         },
-        "barrier_stalls": {"stall_barrier_share_pct >=": (31.75, 53.28)},
+        "barrier_stalls": {"stall_barrier_share_pct >=": (33.21, 53.26)},
         "divergence": {
             "threads_per_inst <=": (27.9, 17.28),
             "branch_efficiency_pct <=": (100.0, 99.79),
             "block_size >=": (None, 128.0),
         },
         "dequant_on_xu": {
-            "xu_active_pct >=": (None, None),
-            "conversions_of_xu_pct >=": (None, None),
-            "attention_name <": (None, None),
+            "xu_active_pct >=": (28.16, 34.99),
+            "conversions_of_xu_pct >=": (0.0, 100.0),
+            "attention_name <": (None, 0.0),
         },
         "dequant_by_name": {"unpack_active_pct >=": (28.21, 31.67), "low_bit_name >=": (0.0, 1.0)},
         "dequant_beside_tensor": {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernel_compass.analysis.joining import report_joined, report_one
 from kernel_compass.profiling.capture import read_capture
+from kernel_compass.profiling.ncu_saved import read_saved
 from kernel_compass.records.profile import Profile, Regime
 from kernel_compass.records.report import Report
 
@@ -20,11 +21,18 @@ def diagnose_files(
 ) -> list[Report]:
     """One report per file, plus one for the files joined as regimes of one program.
 
+    A folder that `profile --save` wrote counts as one file: its regimes are joined.
+
     Raises:
         CaptureError: a file holds no usable metric table.
         MissingDependency: a `.ncu-rep` file without a reader for it.
     """
-    reports = [diagnose_profiles([read_capture(path, label=label)], label) for path in files]
+    reports = [
+        diagnose_profiles(
+            read_saved(path) if path.is_dir() else [read_capture(path, label=label)], label
+        )
+        for path in files
+    ]
     if joined:
         profiles = [read_capture(path, regime, label) for regime, path in joined.items()]
         reports.append(diagnose_profiles(profiles, label))

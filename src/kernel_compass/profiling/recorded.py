@@ -12,44 +12,26 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kernel_compass.profiling.capture import read_capture
-from kernel_compass.records.profile import Profile, Regime
-
-_FILES: Mapping[str, Mapping[Regime, str]] = MappingProxyType(
-    {
-        "two_bmms": MappingProxyType(
-            {
-                Regime.WARM: "two_bmms_warm.csv.xz",
-                Regime.IN_SITU: "two_bmms_in_situ.csv.xz",
-                Regime.COLD: "two_bmms_cold.csv.xz",
-            }
-        ),
-        "decode_block": MappingProxyType({Regime.UNKNOWN: "decode_block.csv.xz"}),
-    }
-)
+from kernel_compass.profiling.ncu_saved import read_saved
+from kernel_compass.records.profile import Profile
 
 DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "two_bmms": "two bf16 bmms of one decode step, weights of 16.8 MB and 134 MB, other work "
-        "between them",
+        "two_bmms": "two bf16 bmms of one decode step, weights of 16.8 MB and 134 MB, 200 MB of "
+        "other work between them",
         "decode_block": "a Llama-8B-like decoder block in plain PyTorch, 16 tokens, 4,096 KV",
     }
 )
-"""What each recording shows."""
+"""The shipped recordings and what each shows."""
 
 
-def recorded_names() -> tuple[str, ...]:
-    """Names of the shipped recordings."""
-    return tuple(_FILES)
-
-
-def recorded_paths(name: str) -> dict[Regime, Path]:
-    """The files of one recording, by regime."""
+def recorded_path(name: str) -> Path:
+    """A recording: a folder that `profile --save` wrote, or one capture file."""
     folder = Path(str(files("kernel_compass.profiling"))) / "captures" / "h200"
-    return {regime: folder / file for regime, file in _FILES[name].items()}
+    return folder / name if (folder / name).is_dir() else folder / f"{name}.csv.xz"
 
 
 def recorded_profiles(name: str) -> tuple[Profile, ...]:
-    """One recording, read: a profile per regime."""
-    return tuple(
-        read_capture(path, regime, label=name) for regime, path in recorded_paths(name).items()
-    )
+    """One recording, read: a profile per regime, or one of unknown regime."""
+    path = recorded_path(name)
+    return read_saved(path) if path.is_dir() else (read_capture(path, label=name),)

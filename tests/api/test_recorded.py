@@ -1,0 +1,50 @@
+"""The captures that the package ships, and what the demo shows of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kernel_compass.api import diagnose_files, diagnose_profiles
+from kernel_compass.profiling.recorded import DESCRIPTIONS, recorded_path, recorded_profiles
+from kernel_compass.records.diagnosis import Flag, Limiter, Reuse
+from kernel_compass.records.profile import Regime
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL, LARGE = "nvjet_sm90_tst_256x8", "nvjet_sm90_tst_512x8"
+
+
+def test_two_bmms_show_what_a_regime_is() -> None:
+    report = diagnose_profiles(recorded_profiles("two_bmms"))
+    small = next(k for k in report.kernels if k.kernel.name.startswith(SMALL))
+    large = next(k for k in report.kernels if k.kernel.name.startswith(LARGE))
+    assert small.regimes is not None
+    assert large.regimes is not None
+    views = {regime: view for regime, view in small.regimes.items() if view is not None}
+    assert list(views) == [Regime.WARM, Regime.IN_SITU, Regime.COLD]
+    assert [Flag.L2_RESIDENT in v.diagnosis.flags for v in views.values()] == [True, False, False]
+    assert views[Regime.WARM].diagnosis.reuse is Reuse.BETWEEN
+    assert all(
+        view is not None and view.diagnosis.limiter is Limiter.DRAM_BOUND
+        for view in large.regimes.values()
+    )
+
+
+def test_a_saved_folder_is_diagnosed_as_one_program() -> None:
+    (report,) = diagnose_files([recorded_path("two_bmms")])
+    assert [s.regime for s in report.sources] == [Regime.WARM, Regime.IN_SITU, Regime.COLD]
+
+
+def test_the_demo_shows_every_recording_and_says_why_it_runs_nothing_live() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "01_demo.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/nonexistent", "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(description in done.stdout for description in DESCRIPTIONS.values())
+    assert "no live run: this machine has no NVIDIA driver" in done.stdout
+    assert "l2_resident (between launches)" in done.stdout
