@@ -6,6 +6,7 @@ SOLBottleneck of the details page). The kernels are the recorded truth suite, ca
 program left them.
 
 python benchmarks/compare_verdicts.py [--all]   (--all: a line a kernel, not only disagreements)
+python benchmarks/compare_verdicts.py --raw RAW.csv --details DETAILS.csv   (any other capture)
 """
 
 from __future__ import annotations
@@ -103,10 +104,27 @@ def rows() -> list[Row]:
     return found
 
 
+def answers_only(raw: Path, details: Path) -> None:
+    by_identity = {k.identity: k for k in read_capture(details).kernels}
+    print("| kernel | ours | memory % > SM % | fixed thresholds | ncu |")
+    print("|---|---|---|---|---|")
+    for row in report_one(read_capture(raw)).kernels:
+        kernel = row.kernel
+        others = (memory_over_sm(kernel), first_design(kernel))
+        verdict = ncu_verdict(by_identity[kernel.identity])
+        name = kernel.name.removeprefix("void ")[:44]
+        print(f"| {name} | {kernel.bottleneck} | {' | '.join(others)} | {verdict} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--raw", type=Path, help="another capture's raw page: answers only")
+    parser.add_argument("--details", type=Path, help="the details page of the same capture")
     args = parser.parse_args()
+    if args.raw and args.details:
+        answers_only(args.raw, args.details)
+        return
     table = rows()
     right: Counter[str] = Counter()
     names = ("ours", "memory_over_sm", "first_design", "ncu")

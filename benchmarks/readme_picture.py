@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -33,9 +34,11 @@ def main() -> None:
     text = render(report, Format.TERMINAL, WIDTH, color=True)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(text))
-    args.output.write_text(
-        console.export_svg(title="kernel-compass profile two_bmms.py", unique_id="two-bmms")
-    )
+    picture = console.export_svg(title="kernel-compass profile two_bmms.py", unique_id="two-bmms")
+    # Local fonts only: a picture should not fetch anything.
+    picture = re.sub(r'\s*url\("https://[^)]*\) format\("[^"]*"\)[,;]', "", picture)
+    picture = re.sub(r'src: local\("([^"]*)"\),', r'src: local("\1");', picture)
+    args.output.write_text(picture)
     print(args.output)
 
 

@@ -48,3 +48,17 @@ def test_the_demo_shows_every_recording_and_says_why_it_runs_nothing_live() -> N
     assert all(description in done.stdout for description in DESCRIPTIONS.values())
     assert "no live run: this machine has no NVIDIA driver" in done.stdout
     assert "l2_resident (between launches)" in done.stdout
+
+
+def test_a_folder_without_saved_captures_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel_compass.cli.main", "diagnose", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT / "src")},
+    )
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "captures.json cannot be read" in done.stderr
+    assert "profile --save" in done.stderr

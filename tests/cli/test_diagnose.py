@@ -86,12 +86,6 @@ def test_a_missing_file(call, api, tmp_path):
     assert "none.csv cannot be read: No such file or directory." in err
 
 
-def test_a_folder_is_no_capture(call, tmp_path):
-    code, _, err = call("diagnose", tmp_path)
-    assert code == 3
-    assert "Is a directory" in err
-
-
 def test_a_missing_package_has_its_own_code(call, api, captures):
     api.failure = MissingDependency("No reader.", "pip install 'kernel-compass[report]'")
     code, _, err = call("diagnose", captures[0])

@@ -29,7 +29,8 @@ FilesArgument = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE",
-        help="Captures, each reported by itself: ncu CSV of the details or the raw page, .ncu-rep.",
+        help="Captures, each reported by itself: ncu CSV of the details or the raw page, .ncu-rep, "
+        "or a folder that `profile --save` wrote.",
         show_default=False,
     ),
 ]
@@ -123,6 +124,8 @@ def _reports(
 
 def _check_readable(paths: Sequence[Path]) -> None:
     for path in paths:
+        if path.is_dir():  # a folder that `profile --save` wrote; the reader says what it lacks
+            continue
         try:
             with path.open("rb"):
                 pass

@@ -108,7 +108,10 @@ def _require_regular_file(path: Path) -> None:
         reason = getattr(error, "strerror", None) or str(error)
         raise NotAMetricTable(f"{path} cannot be read: {reason}.") from error
     if stat.S_ISDIR(mode):
-        raise NotAMetricTable(f"{path} is a directory.", "Name one capture file in it.")
+        raise NotAMetricTable(
+            f"{path} is a directory.",
+            "Name a capture file in it, or a folder that `kernel-compass profile --save` wrote.",
+        )
     if not stat.S_ISREG(mode):
         raise NotAMetricTable(f"{path} is not a regular file.", "Write the capture to a file.")
 

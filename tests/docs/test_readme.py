@@ -1,0 +1,97 @@
+"""The documents say what is true: commands run, links lead somewhere, tables match the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_compass.analysis.rules import FLAG_RULES, LIMITER_RULES
+from kernel_compass.cli.exit_codes import MEANINGS
+from kernel_compass.records.diagnosis import Limiter
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("    kernel-compass ")]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+def run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        timeout=120,
+    )
+
+
+def test_the_readme_has_five_examples() -> None:
+    assert len(re.findall(r"^\*\*\d\. ", README, re.MULTILINE)) == 5
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if " profile " not in c])
+def test_commands_run(command: str) -> None:
+    words = shlex.split(command)[1:]
+    done = run([sys.executable, "-m", "kernel_compass.cli.main", *words])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if " profile " in c])
+def test_profile_commands_are_understood(command: str) -> None:
+    """Without a GPU they must fail for that reason, not for a misspelt option."""
+    words = shlex.split(command)[1:]
+    done = run([sys.executable, "-m", "kernel_compass.cli.main", *words, "--steps", "1"])
+    assert done.returncode in (0, 4, 5, 8), done.stderr
+
+
+def test_the_python_example_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    done = run([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert "dram_bound" in done.stdout
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"^    make (\w+)", README, re.MULTILINE)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
+        if not target.startswith(("http", "mailto")):
+            assert (document.parent / target).exists(), target
+
+
+def test_documented_scripts_exist() -> None:
+    for document in DOCUMENTS:
+        for script in re.findall(r"python (benchmarks/[\w/]+\.py)", document.read_text()):
+            assert (ROOT / script).is_file(), (document.name, script)
+
+
+def test_exit_codes_are_documented() -> None:
+    text = (ROOT / "docs" / "captures.md").read_text(encoding="utf-8")
+    for code in MEANINGS:
+        assert re.search(rf"^\| {int(code)} \|", text, re.MULTILINE), code
+
+
+def test_rules_and_limiters_are_documented() -> None:
+    text = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
+    for limiter in Limiter:
+        assert f"| `{limiter.value}` |" in text
+    for rule in (*LIMITER_RULES, *FLAG_RULES):
+        for condition in rule.conditions:
+            assert f"| {rule.name} |" in text
+            wanted = f"| {condition.quantity} {condition.op} {condition.threshold:g}"
+            assert wanted in text, wanted
