@@ -10,6 +10,7 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis
 from kernel_compass.records.profile import Dim3, KernelProfile, Profile, Regime
 from kernel_compass.records.report import RegimeView, Report, ReportKernel
+from kernel_compass.units import duration_text
 
 LEADING_ORDER = (Regime.WARM, Regime.IN_SITU, Regime.COLD, Regime.UNKNOWN)
 """Which regime the top level of a joined report repeats: the first of these that is there."""
@@ -28,7 +29,7 @@ def report_one(profile: Profile, label: str | None = None) -> Report:
         device=profile.device,
         sources=(profile.source,),
         kernels=_ranked([(k, None) for k in kernels]),
-        warnings=profile.warnings,
+        warnings=(*profile.warnings, *_mixed_problems(profile.kernels)),
     )
 
 
@@ -44,6 +45,7 @@ def report_joined(profiles: Mapping[Regime, Profile], label: str | None = None) 
     rows = [_joined_row(identity, ordered, by_regime) for identity in identities]
     first = next(iter(ordered.values()))
     warnings = [w for p in ordered.values() for w in p.warnings]
+    warnings += _mixed_problems(first.kernels)
     return Report(
         label=label or first.label,
         device=_device(list(ordered.values())),
@@ -86,6 +88,24 @@ def _view(kernel: KernelProfile, diagnosis: Diagnosis) -> RegimeView:
 
 def _device(profiles: Sequence[Profile]) -> Device | None:
     return next((p.device for p in profiles if p.device is not None), None)
+
+
+MIXED_RATIO, MIXED_MIN_US = 2.0, 10.0
+"""Launches of one grid whose durations differ this much are likely to be different problems."""
+
+
+def _mixed_problems(kernels: Sequence[KernelProfile]) -> list[str]:
+    """Persistent kernels launch the same grid for every size: their means describe none of them."""
+    found = []
+    for kernel in kernels:
+        d = kernel.duration_stats
+        if d is not None and d.max >= MIXED_MIN_US and d.max >= MIXED_RATIO * d.min:
+            found.append(
+                f"{kernel.name}: {kernel.launches} launches with one grid take "
+                f"{duration_text(d.min)} to {duration_text(d.max)} each; if they are different "
+                f"problems, their means describe none of them"
+            )
+    return found
 
 
 def _unmatched(by_regime: Mapping[Regime, Mapping[Identity, KernelProfile]]) -> list[str]:

@@ -311,7 +311,7 @@ FLAG_RULES: tuple[FlagRule, ...] = (
         Flag.DIVERGENCE,
         (
             Condition(
-                "threads_per_inst", "<=", 24.0, "threads of 32 active an instruction", "threads"
+                "threads_per_inst", "<=", 26.0, "threads of 32 active an instruction", "threads"
             ),
             Condition("branch_efficiency_pct", "<=", 99.9, "of the branches agree in the warp"),
             Condition("block_size", ">=", 32.0, "blocks of whole warps", "threads"),
