@@ -28,7 +28,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m "not gpu and not ncu"
 
 test-gpu:
-	PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -m "gpu or ncu" -p no:cacheprovider $(PYTEST_ARGS)
+	KERNEL_COMPASS_REQUIRE_GPU=1 PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -m "gpu or ncu" -p no:cacheprovider $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
