@@ -36,7 +36,7 @@ def profile_live() -> int:
     ]
     if missing:
         print(f"== no live run: this machine has no {' and no '.join(missing)}.")
-        print("   What it can do: kernel-compass doctor")
+        print(f"   What it can do: {Path(sys.executable).parent / 'kernel-compass'} doctor")
         return 0
     print("== live: examples/two_bmms.py under ncu\n", flush=True)
     command = [sys.executable, "-m", "kernel_compass.cli.main", "profile"]

@@ -10,7 +10,7 @@ from kernel_compass.api import diagnose_profiles
 from kernel_compass.records.profile import KernelProfile, Profile, Source, SourceFormat
 from kernel_compass.report.formats import Format
 from kernel_compass.report.render import render
-from profiling.ncu_runner import Profiles
+from profiling._profiles import Profiles
 
 __all__ = ["classify", "report"]
 

@@ -7,6 +7,7 @@ python -m profiling.ncu_runner --parse-only F.csv [--label L]
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -15,19 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_compass.api import profile_target, read_capture
+from kernel_compass.cli.exit_codes import ExitCode, exit_code_of
 from kernel_compass.errors import KernelCompassError
-from kernel_compass.records.profile import KernelProfile, Profile, Regime
+from kernel_compass.records.profile import KernelProfile, Regime
 from kernel_compass.records.request import ProfileRequest
+from profiling._profiles import Profiles
 
 __all__ = ["KernelProfile", "Profiles", "load_profiles", "main", "run_ncu"]
-
-
-class Profiles(list[KernelProfile]):
-    """The kernels of one capture, with the capture they came from."""
-
-    def __init__(self, capture: Profile, kernels: Sequence[KernelProfile] | None = None) -> None:
-        super().__init__(capture.kernels if kernels is None else kernels)
-        self.capture = capture
 
 
 def run_ncu(
@@ -84,9 +79,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             path = run_ncu(options.script, options.args, options.output, options.label)
             profiles = load_profiles(path, "warm")
     except KernelCompassError as error:
-        print(f"error: {error.found}\nnext: {error.remedy}", file=sys.stderr)
-        return 1
-    print(report(classify(profiles), label=options.label))
+        print(f"error: {error.found}", file=sys.stderr)
+        if error.remedy:
+            print(f"next: {error.remedy}", file=sys.stderr)
+        return int(exit_code_of(error))
+    try:
+        print(report(classify(profiles), label=options.label), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.BROKEN_PIPE)
     return 0
 
 

@@ -1,3 +1,3 @@
-"""kernel-compass: why a GPU kernel is slow, what would help, and whether a change really did."""
+"""kernel-compass: why a GPU kernel is slow, with the memory regime in every number."""
 
 __version__ = "0.1.0"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from kernel_compass.analysis.joining import report_joined, report_one
+from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Flag, Reuse
 from kernel_compass.records.profile import (
     DurationStats,
@@ -91,3 +94,28 @@ def test_launches_of_different_problems_under_one_grid_are_warned_of() -> None:
     report = report_one(profile(Regime.WARM, kernel("gemm", (10.0, 40.0)), kernel("b", (1.0, 3.0))))
     (warning,) = report.warnings
     assert "gemm: 2 launches with one grid take 10.0 us to 40.0 us" in warning
+
+
+def test_a_warm_capture_that_did_not_settle_keeps_its_doubt_when_joined() -> None:
+    device = Device("a GPU", "9.0", 132, 60 << 20)
+    served_by_dram = kernel("a", (12.0,), dram_bytes_read=2.8e7, l2_bytes_read=3.3e7)
+    profiles = {}
+    for regime in (Regime.WARM, Regime.COLD):
+        one = profile(regime, served_by_dram)
+        source = dataclasses.replace(one.source, replay_mode="kernel")
+        profiles[regime] = dataclasses.replace(one, source=source, device=device)
+    views = report_joined(profiles).kernels[0].regimes
+    assert views is not None
+    for view in views.values():
+        assert view is not None
+        assert Flag.RESIDENCY_UNKNOWN in view.diagnosis.flags
+
+
+def test_the_same_kernel_on_two_gpus_stays_two() -> None:
+    first = kernel("a", (5.0,))
+    second = dataclasses.replace(first, device=1)
+    joined = report_joined(
+        {regime: profile(regime, first, second) for regime in (Regime.WARM, Regime.COLD)}
+    )
+    assert sorted(k.kernel.device or 0 for k in joined.kernels) == [0, 1]
+    assert [k.share_of_time for k in joined.kernels] == [0.5, 0.5]

@@ -52,7 +52,7 @@ NARROW = {("dram_busy", "dram_throughput_pct"): "a strided column read sits at 6
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
-def test_no_recorded_kernel_sits_within_a_twentieth_of_a_percent_threshold(
+def test_no_recorded_kernel_sits_within_a_fiftieth_of_a_percent_threshold(
     rule: LimiterRule | FlagRule,
 ) -> None:
     for condition in rule.conditions:
@@ -99,16 +99,17 @@ CASES: dict[str, tuple[KernelProfile, Limiter | Flag, dict[str, float]]] = {
         kernel(
             sm_throughput_pct=50.0, issue_active_pct=99.0, pipe_fma_pct=95.0,
             sm_active_cycles=5e5, sm_elapsed_cycles=1e6, dram_throughput_pct=1.0,
+            l2_throughput_pct=1.0,
         ),
         Limiter.COMPUTE_BOUND,
         {"issue_active_pct": 40.0},
     ),
     "waiting_at_barriers": (
         kernel(
-            **IDLE, issue_active_pct=58.0, stall_barrier=6.0, stall_selected=1.0, stall_wait=2.0
+            **IDLE, issue_active_pct=58.0, warp_cycles_per_issue=10.0, stall_barrier=6.0
         ),
         Limiter.LATENCY_BOUND,
-        {"stall_barrier": 0.0, "stall_selected": 5.0},
+        {"stall_barrier": 0.0},
     ),
     "few_instructions_issued": (
         kernel(**IDLE, issue_active_pct=12.0),
@@ -116,7 +117,9 @@ CASES: dict[str, tuple[KernelProfile, Limiter | Flag, dict[str, float]]] = {
         {"issue_active_pct": 70.0},
     ),
     "waiting_for_results": (
-        kernel(**IDLE, issue_active_pct=58.0, stall_long_scoreboard=8.0, stall_selected=1.0),
+        kernel(
+            **IDLE, issue_active_pct=58.0, warp_cycles_per_issue=10.0, stall_long_scoreboard=8.0
+        ),
         Limiter.LATENCY_BOUND,
         {"stall_long_scoreboard": 0.1},
     ),
@@ -186,7 +189,7 @@ CASES: dict[str, tuple[KernelProfile, Limiter | Flag, dict[str, float]]] = {
         {"reduction_sectors": 100.0},
     ),
     "barrier_stalls": (
-        kernel(**IDLE, stall_barrier=6.0, stall_selected=1.0, stall_wait=2.0),
+        kernel(**IDLE, warp_cycles_per_issue=10.0, stall_barrier=6.0),
         Flag.BARRIER_STALLS,
         {"stall_barrier": 0.5},
     ),
@@ -270,7 +273,7 @@ def test_nothing_dominant_is_unclassified() -> None:
     mixed = kernel(
         sm_throughput_pct=55.0, dram_throughput_pct=50.0, l2_throughput_pct=52.0,
         issue_active_pct=70.0, achieved_occupancy_pct=80.0, sm_count=66.0,
-        stall_long_scoreboard=1.0, stall_not_selected=2.0, stall_selected=1.0,
+        warp_cycles_per_issue=10.0, stall_long_scoreboard=1.0, stall_not_selected=2.0,
     )  # fmt: skip
     assert diagnose(mixed)[0] is Limiter.UNCLASSIFIED
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pkgutil
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -56,11 +56,13 @@ def test_help_loads_nothing_heavy(heavy):
 
 
 def test_help_takes_less_than_400_ms():
+    """CPU time, so that a busy machine does not fail it; on an idle one that is the wall time."""
     times = []
-    for _ in range(4):
-        start = time.perf_counter()
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         child(
             "from kernel_compass.cli.main import run; import sys; sys.argv[1:] = ['--help']; run()"
         )
-        times.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(times) < 0.4

@@ -22,7 +22,7 @@ EXPORT = "ncu --import X.ncu-rep --page raw --csv --print-units base"
         ("h200_session_page.csv", "session page", EXPORT),
         ("h200_summary_page.csv", "--print-summary", EXPORT),
         ("no_kernels.log", "profiled no kernel", "--target-processes all"),
-        ("no_such_target.log", "does not exist or is not an executable", "target alone"),
+        ("no_such_target.log", "does not exist or is not an executable", "that exists"),
     ],
 )
 def test_other_outputs_of_ncu(name: str, found: str, remedy: str) -> None:
@@ -112,3 +112,23 @@ def test_rows_without_their_header(tmp_path: Path) -> None:
 def test_quotes_that_ncu_left_open() -> None:
     with pytest.raises(DamagedCapture, match="lost cells"):
         read_capture(GOLDEN / "h200_nvtx_rename_broken.csv.xz")
+
+
+@pytest.mark.parametrize(
+    ("said", "next_step"),
+    [
+        ("ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance "
+         "Counters on the target device 0.", "SYS_ADMIN"),
+        ("Nsight Compute failed to connect to the CUDA driver.", "driver"),
+        ("The application returned an error code (1).", "target alone"),
+    ],
+)  # fmt: skip
+def test_the_log_of_a_failed_run_names_the_remedy_of_its_cause(
+    said: str, next_step: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "run.csv"
+    log.write_text(f"==ERROR== {said}\n==WARNING== No kernels were profiled.\n")
+    with pytest.raises(NotAMetricTable) as caught:
+        read_capture(log)
+    assert said[:30] in caught.value.found
+    assert next_step in caught.value.remedy

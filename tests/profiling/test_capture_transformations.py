@@ -169,6 +169,20 @@ def test_column_order_and_extra_columns(table: Table, seed: int, tmp_path: Path)
     assert_same_kernels(profile_of(moved, tmp_path), profile_of(table, tmp_path))
 
 
+@pytest.mark.parametrize("first", ["Kernel Name", None], ids=["a known column", "an extra one"])
+@pytest.mark.parametrize("table", [LONG, WIDE, DETAILS], ids=["long", "wide", "details"])
+def test_a_column_before_the_id(table: Table, first: str | None, tmp_path: Path) -> None:
+    at = None if first is None else table.header.index(first)
+    rest = [i for i in range(len(table.header)) if i != at]
+
+    def moved(row: tuple[str, ...], extra: str) -> tuple[str, ...]:
+        return (_cell(row, at, extra), *(row[i] for i in rest if i < len(row)))
+
+    rows = tuple(moved(row, "") for row in table.rows)
+    found = profile_of(Table(table.preamble, moved(table.header, "Mine"), rows), tmp_path)
+    assert_same_kernels(found, profile_of(table, tmp_path))
+
+
 def _cell(row: tuple[str, ...], at: int | None, extra: str) -> str:
     return extra if at is None else row[at]
 

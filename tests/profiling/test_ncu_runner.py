@@ -80,7 +80,7 @@ def test_in_situ_takes_residency_from_its_own_run(machine: FakeMachine) -> None:
     assert gemm.launches == 2
     assert gemm.duration_stats is not None
     assert gemm.duration_stats.mean == 9.0
-    assert gemm.metrics["sm_throughput_pct"] == 40
+    assert gemm.metrics["sm_throughput_pct"] == pytest.approx(40 * 6 / 9), "scaled to 9 us"
     assert "l2_hit_rate_pct" not in gemm.metrics, "only several passes would tell"
     assert "l2_hit_rate_pct" in warm.kernels[0].metrics
 
@@ -342,12 +342,12 @@ def test_interruption_ends_everything_and_keeps_finished_regimes(
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (folder / "reached").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.3)
     job.send_signal(number)
-    assert job.wait(10) == code
+    assert job.wait(60) == code
     (profile,) = read_saved(folder)
     assert profile.source.regime is Regime.WARM
 

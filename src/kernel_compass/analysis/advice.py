@@ -34,8 +34,8 @@ PIPE_ADVICE: Mapping[str, str] = MappingProxyType(
 
 FLAG_ADVICE: Mapping[Flag, str] = MappingProxyType(
     {
-        Flag.RESIDENCY_UNKNOWN: "the caches were flushed: profile `--regime warm --regime in_situ` "
-        "before deciding on precision",
+        Flag.RESIDENCY_UNKNOWN: "find out where the operands sit (`--regime in_situ`) before "
+        "deciding on precision",
         Flag.LOW_OCCUPANCY: "raise occupancy, or give each warp more independent loads",
         Flag.OCCUPANCY_LIMITED_BY_REGISTERS: "fewer registers a thread (smaller tile, launch "
         "bounds)",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kernel_compass.analysis.advice import advise
-from kernel_compass.analysis.quantities import busiest_pipe, quantities
+from kernel_compass.analysis.quantities import quantities
 from kernel_compass.analysis.residency import Residency, residency
 from kernel_compass.analysis.rules import (
     FLAG_RULES,
@@ -15,6 +15,7 @@ from kernel_compass.analysis.rules import (
     FlagRule,
     LimiterRule,
 )
+from kernel_compass.analysis.utilization import busiest_pipe
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Evidence, Flag, Limiter
 from kernel_compass.records.metrics import STALL_REASONS, pipe_key
@@ -38,9 +39,21 @@ _COMPLETENESS = (
     ("stall_dependency_share_pct", 0.075),
 )
 
-_SHOWN_AS = {
-    "compute_pct": "sm_throughput_pct",
-    "busiest_level_pct": "busiest_level_pct",
+INTEGRATED = frozenset(("8.7", "11.0", "12.1"))
+"""Compute capabilities of integrated GPUs: ncu has no DRAM counters there, so nobody knows
+whether DRAM is idle."""
+UNBACKED_CONFIDENCE_CAP = 0.5
+"""compute_bound from SM throughput alone, without pipe or issue counters behind it, and "no level
+is busy" where L1 is not known."""
+_LEVELS = ("sm_throughput_pct", "dram_throughput_pct", "l2_throughput_pct", "l1_throughput_pct")
+_EXPECTED = {
+    "sm_throughput_pct": "SM throughput",
+    "dram_throughput_pct": "DRAM throughput",
+    "l2_throughput_pct": "L2 throughput",
+    "l1_throughput_pct": "L1 throughput",
+    "issue_active_pct": "issue activity",
+    "achieved_occupancy_pct": "occupancy",
+    "duration_us": "duration",
 }
 
 
@@ -63,6 +76,8 @@ def diagnose_kernel(
             `residency_unknown` is not raised for this one.
     """
     q = quantities(kernel)
+    if "dram_throughput_pct" not in q and device and device.compute_capability in INTEGRATED:
+        q.pop("busiest_level_pct", None)
     rule = next((r for r in LIMITER_RULES if all(c.holds(q) for c in r.conditions)), None)
     limiter = rule.limiter if rule else Limiter.UNCLASSIFIED
     pipe = _named_pipe(q) if limiter is Limiter.COMPUTE_BOUND else None
@@ -122,7 +137,18 @@ def _confidence(rule: LimiterRule | None, q: Mapping[str, float]) -> float:
     confidence = min(complete, 1.0) * (0.5 + 0.5 * margin)
     if rule.limiter is Limiter.LAUNCH_BOUND:
         confidence = min(confidence, LAUNCH_CONFIDENCE_CAP)
+    unbacked = rule.limiter is Limiter.COMPUTE_BOUND and "compute_known" not in q
+    if unbacked or _levels_missing(rule, q):
+        confidence = min(confidence, UNBACKED_CONFIDENCE_CAP)
     return round(confidence, 2)
+
+
+def _levels_missing(rule: LimiterRule, q: Mapping[str, float]) -> list[str]:
+    """The levels that a rule calls idle although the capture does not carry them."""
+    if all(c.quantity != "busiest_level_pct" for c in rule.conditions):
+        return []
+    bounded = "memory_throughput_pct" in q
+    return [] if bounded else [_EXPECTED[key] for key in _LEVELS if key not in q]
 
 
 def _evidence(
@@ -138,6 +164,9 @@ def _evidence(
         for condition in rule.conditions:
             if "_over_" not in condition.quantity:
                 yield _from_condition(condition, q)
+        if missing := _levels_missing(rule, q):
+            names = ", ".join(missing)
+            yield Evidence("metrics_missing", len(missing), "", f"not collected: {names}")
     if pipe is not None:
         yield Evidence(pipe_key(pipe), q[f"{pipe}_active_pct"], "%", "while SMs have work")
     if rule is not None and rule.limiter is Limiter.LATENCY_BOUND:
@@ -149,7 +178,7 @@ def _evidence(
 
 def _from_condition(condition: Condition, q: Mapping[str, float]) -> Evidence:
     return Evidence(
-        metric=_SHOWN_AS.get(condition.quantity, condition.quantity),
+        metric=condition.quantity,
         value=q[condition.quantity],
         unit="" if condition.unit == "bool" else condition.unit,
         meaning=condition.meaning,
@@ -171,7 +200,8 @@ def _why_unclassified(q: Mapping[str, float]) -> Iterator[Evidence]:
         yield Evidence(
             "busiest_level_pct", q["busiest_level_pct"], "%", "the busiest level; nothing dominates"
         )
-    if "dram_throughput_pct" not in q and "sm_throughput_pct" not in q and "duration_us" in q:
+    missing = [name for key, name in _EXPECTED.items() if key not in q]
+    if missing:
         yield Evidence(
-            "duration_us", q["duration_us"], "us", "throughputs were not collected in this capture"
+            "metrics_missing", float(len(missing)), "", f"not collected: {', '.join(missing)}"
         )

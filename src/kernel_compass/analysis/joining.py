@@ -7,15 +7,18 @@ from dataclasses import replace
 
 from kernel_compass.analysis.bottleneck import diagnose_kernel
 from kernel_compass.records.device import Device
-from kernel_compass.records.diagnosis import Diagnosis
-from kernel_compass.records.profile import Dim3, KernelProfile, Profile, Regime
+from kernel_compass.records.diagnosis import Diagnosis, Flag
+from kernel_compass.records.profile import (
+    LEADING_ORDER,
+    Dim3,
+    KernelProfile,
+    Profile,
+    Regime,
+)
 from kernel_compass.records.report import RegimeView, Report, ReportKernel
 from kernel_compass.units import duration_text
 
-LEADING_ORDER = (Regime.WARM, Regime.IN_SITU, Regime.COLD, Regime.UNKNOWN)
-"""Which regime the top level of a joined report repeats: the first of these that is there."""
-
-Identity = tuple[str, Dim3 | None, Dim3 | None]
+Identity = tuple[str, Dim3 | None, Dim3 | None, int | None]
 
 
 def report_one(profile: Profile, label: str | None = None) -> Report:
@@ -38,7 +41,7 @@ def report_joined(profiles: Mapping[Regime, Profile], label: str | None = None) 
     ordered = {r: profiles[r] for r in LEADING_ORDER if r in profiles}
     if len(ordered) == 1:
         return report_one(next(iter(ordered.values())), label)
-    by_regime = {r: {k.identity: k for k in p.kernels} for r, p in ordered.items()}
+    by_regime = {r: {(*k.identity, k.device): k for k in p.kernels} for r, p in ordered.items()}
     identities: dict[Identity, None] = {}
     for kernels in by_regime.values():
         identities.update(dict.fromkeys(kernels))
@@ -61,10 +64,10 @@ def _joined_row(
     by_regime: Mapping[Regime, Mapping[Identity, KernelProfile]],
 ) -> tuple[KernelProfile, dict[Regime, RegimeView | None]]:
     cold = by_regime.get(Regime.COLD, {}).get(identity)
-    answered = any(identity in by_regime.get(r, {}) for r in (Regime.WARM, Regime.IN_SITU))
+    answered = False
     views: dict[Regime, RegimeView | None] = {}
     leading: KernelProfile | None = None
-    for regime, profile in ordered.items():
+    for regime, profile in ordered.items():  # cold comes after those that can answer for it
         kernel = by_regime[regime].get(identity)
         if kernel is None:
             views[regime] = None
@@ -74,8 +77,10 @@ def _joined_row(
             profile.source,
             profile.device,
             flushed=cold if regime is not Regime.COLD else None,
-            residency_answered=answered,
+            residency_answered=answered and regime is Regime.COLD,
         )
+        settled = Flag.RESIDENCY_UNKNOWN not in diagnosis.flags
+        answered = answered or (regime in (Regime.WARM, Regime.IN_SITU) and settled)
         views[regime] = _view(kernel, diagnosis)
         leading = leading or replace(kernel, diagnosis=diagnosis)
     assert leading is not None

@@ -15,6 +15,7 @@ from kernel_compass.records.profile import RuleResult
 
 _PIPE_WORDS = {
     "tensor": "tensor",
+    "tc": "tc",
     "fma": "fma",
     "fp64": "fp64",
     "alu": "alu",
@@ -56,14 +57,17 @@ def _number(text: str) -> float:
 
 
 def _high_pipe(text: str) -> dict[str, float]:
-    match = re.search(rf"^(\S+) is the highest-utilized pipeline \({_NUMBER}%\)", text)
+    match = re.search(
+        rf"^(\w+)(?: \([^)]*\))? is the highest-utilized pipeline \({_NUMBER}%\)(.{{0,40}})", text
+    )
     if not match:
         return {}
+    basis = "_active" if "active cycles" in match.group(3) else ""
     word = match.group(1).lower()
     if word == "shared":
         word = "tensor" if "dominated by its Tensor" in text else "fp64"
     pipe = _PIPE_WORDS.get(word)
-    return {f"rule_pipe_{pipe}_pct": _number(match.group(2))} if pipe else {}
+    return {f"rule_pipe_{pipe}{basis}_pct": _number(match.group(2))} if pipe else {}
 
 
 def _cpi_stall(text: str) -> dict[str, float]:

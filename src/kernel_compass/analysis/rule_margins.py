@@ -16,18 +16,21 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
             "compute_pct >=": (53.64, 62.79),
             "compute_over_dram_pct >=": (None, 48.1),
             "compute_over_l2_pct >=": (None, 42.86),
-            "compute_over_l1_pct >=": (None, -1.157),
+            "compute_over_l1_pct >=": (None, -1.832),
         },
-        "dram_busy": {"dram_throughput_pct >=": (55.61, 60.11)},
-        "l1_busy": {"l1_throughput_pct >=": (57.97, 87.69), "l2_over_l1_pct <": (None, -86.75)},
-        "l2_busy": {"l2_throughput_pct >=": (58.01, 62.48)},
+        "dram_busy": {
+            "dram_throughput_pct >=": (55.61, 60.11),
+            "dram_over_compute_pct >": (None, 44.88),
+        },
+        "l1_busy": {"l1_throughput_pct >=": (60.45, 87.69), "l2_over_l1_pct <": (None, -86.75)},
+        "l2_busy": {"l2_throughput_pct >=": (58.01, 62.48), "dram_throughput_pct <": (None, 55.61)},
         "arithmetic_busy_while_active": {
             "issue_active_pct >=": (59.22, 99.2),
             "compute_pct >=": (None, 49.55),
             "busiest_level_pct <": (None, 49.66),
         },
         "waiting_at_barriers": {
-            "stall_barrier_share_pct >=": (33.21, 53.26),
+            "stall_barrier_share_pct >=": (33.27, 53.26),
             "busiest_level_pct <": (None, 53.13),
         },
         "few_instructions_issued": {
@@ -35,7 +38,7 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
             "busiest_level_pct <": (None, 58.01),
         },
         "waiting_for_results": {
-            "stall_dependency_share_pct >=": (42.77, None),
+            "stall_dependency_share_pct >=": (42.9, None),
             "busiest_level_pct <": (None, None),
         },
         "few_warps": {
@@ -70,7 +73,7 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
         },
         "bank_conflicts": {
             "shared_excess_pct >=": (11.62, 34.67),
-            "l1_throughput_pct >=": (31.74, 44.62),
+            "l1_throughput_pct >=": (32.94, 44.62),
         },
         "local_memory_instructions": {"local_inst_pct >=": (0.01995, 17.32)},
         "spill_requests": {"spill_inst_pct >=": (0.01995, 32.56)},
@@ -86,11 +89,11 @@ MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = Mapping
             "atomic_ops_per_us <=": (40830.0, 2275.0),
             "busiest_level_pct <": (None, 3.49),
         },
-        "barrier_stalls": {"stall_barrier_share_pct >=": (33.21, 53.26)},
+        "barrier_stalls": {"stall_barrier_share_pct >=": (33.27, 53.26)},
         "divergence": {
             "threads_per_inst <=": (27.9, 17.28),
             "branch_efficiency_pct <=": (100.0, 99.79),
-            "block_size >=": (None, 128.0),
+            "threads_of_last_warp <": (None, 0.0),
         },
         "dequant_on_xu": {
             "xu_active_pct >=": (28.16, 34.99),

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kernel_compass.analysis.rule_margins import MARGINS
+from kernel_compass.analysis.utilization import BUSY_PCT, L1_BUSY_PCT
 from kernel_compass.records.diagnosis import Flag, Limiter
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
 )
-
-BUSY_PCT = 60.0
-"""A level at or over this share of its peak is busy (ncu's own latency threshold)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class FlagRule:
         return MARGINS.get(self.name, {})
 
 
-_IDLE_LEVELS = Condition("busiest_level_pct", "<", BUSY_PCT, "no level (SM, L1, L2, DRAM) is busy")
+_IDLE_LEVELS = Condition("busiest_level_pct", "<", BUSY_PCT, "no level is busy")
 
 LIMITER_RULES: tuple[LimiterRule, ...] = (
     LimiterRule(
@@ -115,14 +113,17 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
     LimiterRule(
         "dram_busy",
         Limiter.DRAM_BOUND,
-        (Condition("dram_throughput_pct", ">=", BUSY_PCT, "DRAM bandwidth is busy"),),
+        (
+            Condition("dram_throughput_pct", ">=", BUSY_PCT, "DRAM bandwidth is busy"),
+            Condition("dram_over_compute_pct", ">", 0.0, "busier than arithmetic"),
+        ),
         "A busy DRAM comes before a busier L2: every DRAM byte passes L2 too.",
     ),
     LimiterRule(
         "l1_busy",
         Limiter.L1_BOUND,
         (
-            Condition("l1_throughput_pct", ">=", 70.0, "the L1/shared-memory pipe is busy"),
+            Condition("l1_throughput_pct", ">=", L1_BUSY_PCT, "the L1/shared-memory pipe is busy"),
             Condition("l2_over_l1_pct", "<", 0.0, "busier than L2"),
         ),
         "L1 throughput over the elapsed time. Well-fed GEMMs with low-bit weights reach 45-55 %, "
@@ -131,7 +132,10 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
     LimiterRule(
         "l2_busy",
         Limiter.L2_BOUND,
-        (Condition("l2_throughput_pct", ">=", BUSY_PCT, "L2 is busy"),),
+        (
+            Condition("l2_throughput_pct", ">=", BUSY_PCT, "L2 is busy"),
+            Condition("dram_throughput_pct", "<", BUSY_PCT, "DRAM is known not to be"),
+        ),
         "DRAM is not, so L2 or the fabric between its partitions serves the bytes.",
     ),
     LimiterRule(
@@ -314,7 +318,7 @@ FLAG_RULES: tuple[FlagRule, ...] = (
                 "threads_per_inst", "<=", 26.0, "threads of 32 active an instruction", "threads"
             ),
             Condition("branch_efficiency_pct", "<=", 99.9, "of the branches agree in the warp"),
-            Condition("block_size", ">=", 32.0, "blocks of whole warps", "threads"),
+            Condition("threads_of_last_warp", "<", 1.0, "blocks of whole warps", "threads"),
         ),
         "Idle lanes without divergent branches are a launch shape, not divergence.",
     ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernel_compass.analysis.joining import report_joined, report_one
+from kernel_compass.errors import UsageError
 from kernel_compass.profiling.capture import read_capture
 from kernel_compass.profiling.ncu_saved import read_saved
 from kernel_compass.records.profile import Profile, Regime
@@ -27,12 +28,12 @@ def diagnose_files(
         CaptureError: a file holds no usable metric table.
         MissingDependency: a `.ncu-rep` file without a reader for it.
     """
-    reports = [
-        diagnose_profiles(
-            read_saved(path) if path.is_dir() else [read_capture(path, label=label)], label
-        )
-        for path in files
-    ]
+    reports: list[Report] = []
+    for path in files:
+        if path.is_dir():
+            reports += [diagnose_profiles(job, label) for job in _jobs(read_saved(path))]
+        else:
+            reports.append(diagnose_profiles([read_capture(path, label=label)], label))
     if joined:
         profiles = [read_capture(path, regime, label) for regime, path in joined.items()]
         reports.append(diagnose_profiles(profiles, label))
@@ -45,7 +46,30 @@ def diagnose_profiles(profiles: Sequence[Profile], label: str | None = None) -> 
     Args:
         profiles: one, or several with different regimes.
         label: overrides the captures' own label.
+
+    Raises:
+        UsageError: two captures of the same regime, which cannot be one program's.
     """
+    regimes = [p.source.regime for p in profiles]
+    if len(set(regimes)) < len(regimes) or not regimes:
+        names = ", ".join(regime.value for regime in regimes) or "none"
+        raise UsageError(
+            f"Captures of one program need a regime each; these have: {names}.",
+            "Name each once: --regime warm=FILE --regime cold=FILE.",
+        )
     if len(profiles) == 1:
         return report_one(profiles[0], label)
     return report_joined({p.source.regime: p for p in profiles}, label)
+
+
+def _jobs(profiles: Sequence[Profile]) -> list[list[Profile]]:
+    """The captures of a folder, one list for each profiling job that was saved there."""
+    jobs: list[list[Profile]] = []
+    for profile in profiles:
+        known = jobs[-1] if jobs else []
+        same = known and known[0].label == profile.label
+        if same and profile.source.regime not in [p.source.regime for p in known]:
+            known.append(profile)
+        else:
+            jobs.append([profile])
+    return jobs

@@ -118,6 +118,9 @@ def _reports(
             _check_readable(paths)
             reports.extend(job())
         except KernelCompassError as error:
+            named = any(path.name in error.found for path in paths)
+            if not named and len(jobs) > 1 and len(paths) == 1:
+                error.found = f"{paths[0]}: {error.found}"
             errors.append(error)
     return reports, errors
 

@@ -26,6 +26,10 @@ _BY_SUFFIX = {
 }
 
 
+STDOUT = Path("-")
+"""`--output -`: standard output, by its usual name."""
+
+
 def chosen_format(format: Format | None, json: bool, output: Path | None) -> Format:
     """The format asked for, else that of the output's suffix, else the terminal's.
 
@@ -40,7 +44,11 @@ def chosen_format(format: Format | None, json: bool, output: Path | None) -> For
         return Format.JSON
     if format is not None:
         return format
-    return Format.TERMINAL if output is None else _BY_SUFFIX.get(output.suffix, Format.TERMINAL)
+    return (
+        Format.TERMINAL
+        if output is None
+        else _BY_SUFFIX.get(output.suffix.lower(), Format.TERMINAL)
+    )
 
 
 def width_of(stream: TextIO | None) -> int:
@@ -75,7 +83,7 @@ def prepare(output: Path | None) -> None:
     Raises:
         UsageError: the path is a folder, or its folder cannot be written.
     """
-    if output is None:
+    if output is None or output == STDOUT:
         return
     if output.is_dir():
         found = f"--output {output} is a folder."
@@ -101,7 +109,7 @@ def emit(text: str, output: Path | None, utf8: bool = True) -> None:
         UsageError: the file cannot be written.
         typer.Exit: nobody reads standard output any more.
     """
-    if output is None:
+    if output is None or output == STDOUT:
         _to_stdout(text, utf8)
         return
     try:

@@ -21,11 +21,8 @@ from kernel_compass.codec.diagnosis_document import REQUIRED_METRICS, SCHEMA
 from kernel_compass.errors import CaptureError
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Evidence, Headroom
-from kernel_compass.records.profile import DurationStats, Regime, Source
+from kernel_compass.records.profile import LEADING_ORDER, DurationStats, Regime, Source
 from kernel_compass.records.report import RegimeView, Report, ReportKernel
-
-REGIME_ORDER = (Regime.WARM, Regime.IN_SITU, Regime.COLD, Regime.UNKNOWN)
-"""The first one that is there leads: it is what the top level of a kernel repeats."""
 
 
 def encode(report: Report) -> bytes:
@@ -79,7 +76,7 @@ def to_document(report: Report) -> doc.Document:
 def _regimes(report: Report) -> tuple[Regime, ...]:
     named = {source.regime for source in report.sources}
     named.update(r for k in report.kernels for r in k.regimes or ())
-    return tuple(regime for regime in REGIME_ORDER if regime in named)
+    return tuple(regime for regime in LEADING_ORDER if regime in named)
 
 
 def _kernel(

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from kernel_compass.errors import NotAMetricTable
+from kernel_compass.profiling.ncu_failures import known_failure
 
 EXPORT = "ncu --import X.ncu-rep --page raw --csv --print-units base"
 """The command that turns a report into a capture."""
@@ -50,10 +51,11 @@ class Banners:
     def refusal(self, path: Path | str, binary: bool) -> NotAMetricTable:
         """The error for a file without a metric table: what it is, and what to do next."""
         if self.errors:
+            known = next(filter(None, map(known_failure, self.errors)), None)
             return NotAMetricTable(
                 f"{path} is the log of an ncu run without a metric table; ncu said: "
                 f"{self.errors[0]}",
-                "Run the target alone first, then profile it again.",
+                known.remedy if known else "Run the target alone first, then profile it again.",
             )
         if self.nothing_profiled:
             return NotAMetricTable(

@@ -71,9 +71,9 @@ def _throughputs() -> Iterator[Spelling]:
     yield _s(
         "l1_throughput_pct",
         "l1tex__throughput" + _PCT_ACTIVE,
-        "l1tex__throughput" + _PCT_ELAPSED,
         labels=("L1/TEX Cache Throughput", "SOL TEX", "SOL L1/TEX Cache"),
     )
+    yield _s("l1_throughput_elapsed_pct", "l1tex__throughput" + _PCT_ELAPSED)
 
 
 def _traffic() -> Iterator[Spelling]:
@@ -272,16 +272,14 @@ def _pipes() -> Iterator[Spelling]:
         "tensor_pipe_pct",
         "sm__pipe_tensor_cycles_active" + _PCT_ACTIVE,
         "sm__pipe_tensor_cycles_active_v2" + _PCT_ACTIVE,
-        "sm__pipe_tensor_cycles_active" + _PCT_ELAPSED,
-        "sm__pipe_tc_cycles_active" + _PCT_ACTIVE,
         "sm__inst_executed_pipe_tensor" + _PCT_ACTIVE,
     )
-    for pipe in ("fma", "fmaheavy", "alu", "fp64"):
+    yield _s("tensor_pipe_elapsed_pct", "sm__pipe_tensor_cycles_active" + _PCT_ELAPSED)
+    for pipe in ("tc", "fma", "fmaheavy", "alu", "fp64"):
         yield _s(
             f"pipe_{pipe}_pct",
             f"sm__pipe_{pipe}_cycles_active" + _PCT_ACTIVE,
             f"sm__inst_executed_pipe_{pipe}" + _PCT_ACTIVE,
-            f"sm__pipe_{pipe}_cycles_active" + _PCT_ELAPSED,
         )
     yield _s(
         "pipe_fp16_pct",

@@ -83,8 +83,10 @@ class CsvCapture:
 
     def _header_in(self, line: str) -> bool:
         """Read the line as a header, also behind program output without a line end."""
-        match = _HEADER_START.search(line)
-        header = Header.parse(line[match.start() :] if match else line)
+        match = None
+        header = Header.parse(line)
+        if header is None and (match := _HEADER_START.search(line)):
+            header = Header.parse(line[match.start() :])
         if header is None:
             return False
         if match and match.start() and self._header:

@@ -95,7 +95,7 @@ def failure_of(evidence: RunEvidence) -> ProfilingError:
     if evidence.stopped is not None:
         return _stopped(evidence)
     errors = error_lines(evidence)
-    known = next(filter(None, map(_known, errors)), None)
+    known = next(filter(None, map(known_failure, errors)), None)
     if known is not None:
         return known
     own = [e for e in errors if not (_TARGET_CODE.search(e) or _CONSEQUENCE.search(e))]
@@ -105,7 +105,7 @@ def failure_of(evidence: RunEvidence) -> ProfilingError:
     return _nothing_profiled(evidence) if code is None else _target_failed(evidence, code)
 
 
-def _known(line: str) -> ProfilingError | None:
+def known_failure(line: str) -> ProfilingError | None:
     """The failure that one of ncu's messages stands for, where it is a known one."""
     for cause, pattern in _PATTERNS:
         if pattern.search(line):

@@ -6,19 +6,21 @@ weights 200 MB of other traffic had evicted reads 1.4 MB from DRAM under a multi
 
 `in_situ` must see what the program left, so where the bytes came from is counted in a run of its
 own, in one pass (the launch runs once, nothing is restored; the same bmm: 16.8 MB). Everything
-else (pipes, stalls, occupancy) comes from the run that `warm` uses. Where a GPU needs more than
+else (pipes, stalls, occupancy) comes from the run that `warm` uses, rates scaled to the in-situ
+duration. Where a GPU needs more than
 one pass for that short list, the program is repeated instead of the kernel (application replay),
 which takes a run per pass and a program that does the same every time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_compass.errors import UsageError
 from kernel_compass.profiling.device_probe import MetricChoice
 from kernel_compass.profiling.ncu_command import RunSpec
+from kernel_compass.records.metrics import PIPES, pipe_key
 from kernel_compass.records.profile import KernelProfile, Profile, Regime
 
 STATE_KEYS = frozenset(
@@ -29,6 +31,14 @@ STATE_KEYS = frozenset(
     )
 )
 """Metrics that depend on what the caches hold; in situ they come from the residency run alone."""
+
+RATE_KEYS = frozenset(
+    (
+        *("sm_throughput_pct", "l2_throughput_pct", "l1_throughput_pct", "lsu_data_stage_pct"),
+        *("l2_atomic_unit_pct", "issue_active_pct", *(pipe_key(pipe) for pipe in PIPES)),
+    )
+)
+"""Work over time: the work is the same in every regime, so in situ these scale with the time."""
 
 _KernelKey = tuple[tuple[object, ...], int | None]
 
@@ -74,7 +84,8 @@ def _in_situ_runs(metrics: MetricChoice) -> tuple[RunSpec, RunSpec]:
 
 def took_one_pass(capture: Profile) -> bool:
     """Whether every launch of a capture ran once, so that no pass saw another's caches."""
-    return all(k.metrics.get("replay_passes", 1.0) <= 1.0 for k in capture.kernels)
+    passes = [k.metrics["replay_passes"] for k in capture.kernels if "replay_passes" in k.metrics]
+    return bool(passes) and max(passes) <= 1.0
 
 
 def replay_mode_text(base: RunSpec, residency: RunSpec | None) -> str:
@@ -112,6 +123,7 @@ def _overlaid(kernel: KernelProfile, counted: KernelProfile | None) -> KernelPro
     if counted is None:
         return replace(kernel, metrics=kept)
     state = {key: v for key, v in counted.metrics.items() if key in STATE_KEYS}
+    kept |= _rescaled(kept, kernel, counted)
     busiest = [m["memory_throughput_pct"] for m in (kept,) if "memory_throughput_pct" in m]
     if busiest and "dram_throughput_pct" in state:  # by definition at least that of DRAM
         kept["memory_throughput_pct"] = max(*busiest, state["dram_throughput_pct"])
@@ -121,6 +133,18 @@ def _overlaid(kernel: KernelProfile, counted: KernelProfile | None) -> KernelPro
         launches=counted.launches,
         duration_stats=counted.duration_stats or kernel.duration_stats,
     )
+
+
+def _rescaled(
+    metrics: Mapping[str, float], base: KernelProfile, counted: KernelProfile
+) -> dict[str, float]:
+    """Rates of the base run as they are over the duration that was counted in situ."""
+    if base.duration_stats is None or counted.duration_stats is None:
+        return {}
+    if counted.duration_stats.mean <= 0:
+        return {}
+    ratio = base.duration_stats.mean / counted.duration_stats.mean
+    return {key: metrics[key] * ratio for key in RATE_KEYS & metrics.keys()}
 
 
 def _differences(base: Profile, residency: Profile, matched: set[_KernelKey]) -> Iterable[str]:

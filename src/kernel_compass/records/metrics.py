@@ -33,7 +33,7 @@ STALL_REASONS = (
 """Warp states as ncu names them."""
 
 PIPES = (
-    *("tensor", "fma", "fmaheavy", "fp64", "alu", "xu", "fp16"),
+    *("tensor", "tc", "fma", "fmaheavy", "fp64", "alu", "xu", "fp16"),
     *("lsu", "uniform", "adu", "cbu", "tex", "tma"),
 )
 """Execution pipes with a utilization key, `tensor_pipe_pct` or `pipe_<name>_pct`."""
@@ -55,6 +55,8 @@ METRICS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "dram_throughput_pct": ("%", "DRAM bandwidth used"),
         "l2_throughput_pct": ("%", "L2 slices' busiest unit"),
         "l1_throughput_pct": ("%", "L1/TEX and shared-memory unit, while SMs are active"),
+        "l1_throughput_elapsed_pct": ("%", "the same over the elapsed time"),
+        "tensor_pipe_elapsed_pct": ("%", "tensor pipe utilization over the elapsed time"),
         # traffic per launch
         "dram_bytes_read": ("bytes", "bytes read from DRAM"),
         "dram_bytes_written": ("bytes", "bytes written to DRAM (write-backs may come later)"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from kernel_compass.records.device import Device
@@ -19,6 +19,10 @@ class Regime(StrEnum):
     WARM = "warm"
     IN_SITU = "in_situ"
     UNKNOWN = "unknown"
+
+
+LEADING_ORDER = (Regime.WARM, Regime.IN_SITU, Regime.COLD, Regime.UNKNOWN)
+"""Which regime the top level of a joined report repeats: the first of these that is there."""
 
 
 class SourceFormat(StrEnum):
@@ -160,4 +164,3 @@ class Profile:
     kernels: tuple[KernelProfile, ...]
     warnings: tuple[str, ...] = ()
     label: str | None = None
-    text_metrics: Mapping[str, str] = field(default_factory=dict)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_compass.codec.diagnosis_json import REGIME_ORDER
 from kernel_compass.records.diagnosis import Limiter
-from kernel_compass.records.profile import Regime
+from kernel_compass.records.profile import LEADING_ORDER, Regime
 from kernel_compass.records.report import Report, ReportKernel
 from kernel_compass.report.phrases import LIMITER_OUTLOOK, count_text, share_text
 from kernel_compass.units import duration_text
@@ -28,7 +27,7 @@ def regimes_of(report: Report) -> tuple[Regime, ...]:
     if len(report.sources) < 2:
         return ()
     found = {regime for item in report.kernels for regime in item.regimes or ()}
-    return tuple(regime for regime in REGIME_ORDER if regime in found)
+    return tuple(regime for regime in LEADING_ORDER if regime in found)
 
 
 def limiter_totals(report: Report) -> list[LimiterTotal]:

@@ -80,7 +80,7 @@ def _kernels(report: Report, width: int) -> Iterator[RenderableType]:
     yield table.rule()
     regimes = summary.regimes_of(report)
     told: set[tuple[str, str]] = set()
-    advised: dict[str, int] = {}
+    advised: dict[tuple[str, ...], int] = {}
     for rank, item in enumerate(report.kernels, start=1):
         yield table.row(rank)
         diagnosis = item.kernel.diagnosis
@@ -118,16 +118,13 @@ def _why(
 
 
 def _what_helps(
-    diagnosis: Diagnosis, rank: int, advised: dict[str, int]
+    diagnosis: Diagnosis, rank: int, advised: dict[tuple[str, ...], int]
 ) -> Iterator[tuple[Text, int]]:
-    """Flags and advice; the same advice is not repeated for every kernel."""
+    """Flags and advice; what was said in the same words for a kernel above is referred to."""
     flags = Text(", ".join(phrases.flag_texts(diagnosis)), style="yellow")
-    advice = [phrases.plain(text).rstrip(".") for text in diagnosis.advice[:ADVICE_SHOWN]]
-    known = sorted({advised[text] for text in advice if text in advised})
-    words = [text for text in advice if text not in advised]
-    if known:
-        words.append(f"as for {', '.join(f'#{n}' for n in known)}")
-    advised.update({text: rank for text in advice if text not in advised})
+    advice = tuple(phrases.plain(text).rstrip(".") for text in diagnosis.advice[:ADVICE_SHOWN])
+    words = [f"as for #{advised[advice]}"] if advice in advised else list(advice)
+    advised.setdefault(advice, rank)
     arrow = Text(f"→ {'; '.join(words)}")
     if flags and words and not words[0].startswith("as for"):
         yield flags, 0
