@@ -43,7 +43,7 @@ def main_options(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
-    """Why is this GPU kernel slow, what would help on this GPU, and is the change really faster?"""
+    """Why is this GPU kernel slow, and what would help? The memory regime is in every number."""
     if version:
         typer.echo(f"{PROGRAM} {__version__}")
         raise typer.Exit
