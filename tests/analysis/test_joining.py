@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from kernel_compass.analysis.joining import report_joined, report_one
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Flag, Reuse
@@ -119,3 +121,21 @@ def test_the_same_kernel_on_two_gpus_stays_two() -> None:
     )
     assert sorted(k.kernel.device or 0 for k in joined.kernels) == [0, 1]
     assert [k.share_of_time for k in joined.kernels] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("regime", "cache", "warned"),
+    [
+        (Regime.WARM, "all", True),
+        (Regime.IN_SITU, "all", True),
+        (Regime.COLD, "none", True),
+        (Regime.COLD, "all", False),
+        (Regime.WARM, None, False),
+    ],
+)
+def test_a_regime_that_the_cache_control_contradicts_is_warned_of(
+    regime: Regime, cache: str | None, warned: bool
+) -> None:
+    one = profile(regime, kernel("a", (5.0,)))
+    named = dataclasses.replace(one, source=dataclasses.replace(one.source, cache_control=cache))
+    assert any("--cache-control" in w for w in report_one(named).warnings) is warned

@@ -14,6 +14,7 @@ from kernel_compass.records.profile import (
     KernelProfile,
     Profile,
     Regime,
+    Source,
 )
 from kernel_compass.records.report import RegimeView, Report, ReportKernel
 from kernel_compass.units import duration_text
@@ -32,7 +33,11 @@ def report_one(profile: Profile, label: str | None = None) -> Report:
         device=profile.device,
         sources=(profile.source,),
         kernels=_ranked([(k, None) for k in kernels]),
-        warnings=(*profile.warnings, *_mixed_problems(profile.kernels)),
+        warnings=(
+            *profile.warnings,
+            *_contradiction(profile.source),
+            *_mixed_problems(profile.kernels),
+        ),
     )
 
 
@@ -48,6 +53,7 @@ def report_joined(profiles: Mapping[Regime, Profile], label: str | None = None) 
     rows = [_joined_row(identity, ordered, by_regime) for identity in identities]
     first = next(iter(ordered.values()))
     warnings = [w for p in ordered.values() for w in p.warnings]
+    warnings += [w for p in ordered.values() for w in _contradiction(p.source)]
     warnings += _mixed_problems(first.kernels)
     return Report(
         label=label or first.label,
@@ -93,6 +99,22 @@ def _view(kernel: KernelProfile, diagnosis: Diagnosis) -> RegimeView:
 
 def _device(profiles: Sequence[Profile]) -> Device | None:
     return next((p.device for p in profiles if p.device is not None), None)
+
+
+def _contradiction(source: Source) -> list[str]:
+    """A capture whose cache control cannot give the regime that it was named for."""
+    flushed = source.cache_control == "all"
+    if flushed and source.regime in (Regime.WARM, Regime.IN_SITU):
+        return [
+            f"the capture named {source.regime.value} was taken with --cache-control all: ncu "
+            f"flushed the caches before every pass, so its numbers are cold"
+        ]
+    if source.cache_control == "none" and source.regime is Regime.COLD:
+        return [
+            "the capture named cold was taken with --cache-control none: ncu flushed nothing, so "
+            "its operands may have been in L2"
+        ]
+    return []
 
 
 MIXED_RATIO, MIXED_MIN_US = 2.0, 10.0
