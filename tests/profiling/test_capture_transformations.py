@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ncu_files import Table, assert_same_kernels, golden_table, read_text
 
+from kernel_compass.errors import DamagedCapture
 from kernel_compass.profiling.capture import read_capture
 from kernel_compass.records.profile import Profile
 
@@ -227,13 +228,10 @@ def test_labels_names_and_both(tmp_path: Path) -> None:
     assert_same_kernels(profile_of(both, tmp_path), profile_of(LONG, tmp_path))
 
 
-def test_two_runs_in_one_file_keep_their_launches_apart(tmp_path: Path) -> None:
+def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
     pids = LONG.with_cells("Process ID", ["99"] * len(LONG.rows))
-    twice = read_text(tmp_path, LONG.text() + pids.text())
-    once = profile_of(LONG, tmp_path)
-    assert [k.launches for k in twice.kernels] == [2 * k.launches for k in once.kernels]
-    for ours, theirs in zip(twice.kernels, once.kernels, strict=True):
-        assert ours.metrics == pytest.approx(dict(theirs.metrics))
+    with pytest.raises(DamagedCapture, match="two reports"):
+        read_text(tmp_path, LONG.text() + pids.text())
 
 
 def test_reading_twice_gives_equal_profiles(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -130,6 +131,8 @@ def _check_readable(paths: Sequence[Path]) -> None:
         if path.is_dir():  # a folder that `profile --save` wrote; the reader says what it lacks
             continue
         try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise CaptureError(f"{path} is not a regular file.", "Copy it to a file first.")
             with path.open("rb"):
                 pass
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -79,6 +80,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _print_error("interrupted", "")
         return int(ExitCode.INTERRUPTED)
+    except OSError as error:
+        _print_error(f"{error.filename or 'the output'}: {error.strerror or error}.", "")
+        return int(ExitCode.USAGE)
     except Exception as error:
         return _unexpected(error)
     return result if isinstance(result, int) else int(ExitCode.OK)
@@ -108,9 +112,10 @@ def _usage_message(error: Any) -> tuple[str, str] | None:
 
 
 def _print_error(found: str, remedy: str) -> None:
-    typer.echo(f"error: {found}", err=True)
-    if remedy:
-        typer.echo(f"next: {remedy}", err=True)
+    with contextlib.suppress(OSError, AttributeError):  # nobody may be listening
+        typer.echo(f"error: {found}", err=True)
+        if remedy:
+            typer.echo(f"next: {remedy}", err=True)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ def progress_text(progress: ProgressLike) -> str:
 @contextmanager
 def shown() -> Iterator[Callable[[object], None]]:
     """A function that shows progress: a live line on a terminal, else a line now and then."""
+    if sys.stderr is None:
+        yield lambda _: None
+        return
     if not sys.stderr.isatty():
         yield _Lines()
         return

@@ -7,6 +7,7 @@ part of the document.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from math import isfinite
@@ -187,4 +188,17 @@ def _finite(value: float | None) -> float | None:
 
 
 def _pretty(document: doc.Document | list[doc.Document]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    try:
+        data = msgspec.json.encode(document)
+    except UnicodeEncodeError:  # file names and labels may hold bytes that are no text
+        data = json.dumps(_text_only(msgspec.to_builtins(document))).encode()
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def _text_only(value: Any) -> Any:
+    """The same with every string valid Unicode."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_text_only(key): _text_only(item) for key, item in value.items()}
+    return [_text_only(item) for item in value] if isinstance(value, list | tuple) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass
+from math import prod
 
 from kernel_compass.errors import DamagedCapture
 from kernel_compass.profiling.launch_table import DeviceCells, Group, LaunchKey, LaunchTable
@@ -44,6 +45,10 @@ _ROW_START = re.compile(r'"\d{1,18}","\d')
 _ORPHAN = re.compile(r'"\d{1,18}","\d{1,18}","')
 _PARTIAL = re.compile(r'"(?:\d{0,18}(?:"(?:,(?:"\d{0,18}(?:".*)?)?)?)?)?')
 _DIMS_CELL = re.compile(r'"\(\d+, ?\d+, ?\d+\)"')
+
+
+LARGEST_BLOCK = 1024
+"""Threads a block may have on any GPU since Fermi."""
 
 
 def split_row(line: str) -> list[str]:
@@ -182,6 +187,8 @@ class LaunchReader:
         if not match or not text.isascii():
             raise self._shifted(name, text)
         dims = (int(match[1]), int(match[2]), int(match[3]))
+        if name == "Block Size" and prod(dims) > LARGEST_BLOCK:
+            raise self._shifted(name, text)
         return dims if all(dims) else None
 
     def _check_process(self, process: str, cells: list[str]) -> None:

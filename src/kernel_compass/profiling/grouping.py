@@ -9,6 +9,7 @@ from statistics import median
 
 from kernel_compass.profiling.launch_table import Column, Group, LaunchTable
 from kernel_compass.profiling.metric_cells import DURATION
+from kernel_compass.profiling.plausibility import check_values
 from kernel_compass.records.profile import DurationStats, KernelProfile
 
 Values = Sequence[float]
@@ -44,6 +45,7 @@ def _profile(
     spellings: dict[str, list[Column]],
 ) -> KernelProfile:
     values = {key: _values(columns, launches) for key, columns in spellings.items()}
+    check_values(group.name, values)
     duration = values.pop(DURATION, ())
     derive(values, duration)
     metrics = {key: mean for key, v in values.items() if (mean := _mean(v)) is not None}

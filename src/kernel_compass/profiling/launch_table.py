@@ -86,6 +86,10 @@ class LaunchTable:
         """
         return self.launch_in(key, self.group_number(group))
 
+    def keys(self) -> list[LaunchKey]:
+        """The launches' keys, in order of first appearance."""
+        return list(self._launches)
+
     def group_number(self, group: Group) -> int:
         """The number of a group, given on first use."""
         number = self._groups.setdefault(group, len(self._groups))

@@ -44,6 +44,7 @@ class CsvCapture:
     def _read(self, numerals: Numerals) -> None:
         self.table = LaunchTable()
         self.banners = Banners()
+        self._headers_at: list[int] = []
         self._numerals = numerals
         self._header: Header | None = None
         self._long: LongTable | None = None
@@ -58,6 +59,7 @@ class CsvCapture:
             raise self.banners.refusal(self._source.path, _is_binary(self._source.head))
         if not len(self.table):
             raise self._no_launches()
+        self._require_one_report()
         numerals.finish()
         if self._long:
             self._long.finish()
@@ -107,7 +109,26 @@ class CsvCapture:
                 "the file holds two tables with different columns: two reports in one file.",
                 "Keep one report in a file.",
             )
+        else:
+            self._headers_at.append(len(self.table))
         return True
+
+    def _require_one_report(self) -> None:
+        """Refuse a second table whose launch numbers start again under other processes.
+
+        ncu numbers the launches of a run through, whatever process they come from.
+        """
+        keys = self.table.keys()
+        for at in self._headers_at:
+            known = {process for process, _, _ in keys[:at]}
+            highest = max((number for _, number, _ in keys[:at]), default=-1)
+            if any(p not in known and number <= highest for p, number, _ in keys[at:]):
+                raise DamagedCapture(
+                    "the header comes again and the launches are numbered anew: two reports in "
+                    "one file, whose means would describe neither.",
+                    "Keep one report in a file; with several ncu, as under mpirun, give each its "
+                    "own: --log-file out_%p.csv",
+                )
 
     def _row(self, header: Header, line: str) -> bool:
         """Read the line as a row; False where it is program output."""

@@ -75,18 +75,26 @@ def read_report(path: Path, compression: str | None) -> Report:
     return Report(table, SourceFormat.NCU_REP, *facts)
 
 
+LARGEST_UNPACKED = 1 << 30
+"""Bytes a compressed report may unpack to; a larger one is read unpacked."""
+
+
 def _read_unpacked(path: Path, compression: str) -> Report:
     """Unpack a compressed report beside nothing of the user's, and read it."""
     import gzip
     import lzma
+    import zlib
 
     opener = gzip.open if compression == "gzip" else lzma.open
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "report.ncu-rep"
         try:
             with opener(path, "rb") as packed, plain.open("wb") as unpacked:
-                shutil.copyfileobj(packed, unpacked)
-        except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+                while chunk := packed.read(1 << 20):
+                    if unpacked.tell() > LARGEST_UNPACKED:
+                        raise ValueError(f"it unpacks to more than {LARGEST_UNPACKED >> 30} GiB")
+                    unpacked.write(chunk)
+        except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
             raise DamagedCapture(f"{path} cannot be unpacked: {error}.") from error
         return read_report(plain, None)
 
@@ -166,11 +174,14 @@ def _launches(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _add_launch(table: LaunchTable, number: int, launch: dict[str, Any]) -> None:
+    name = launch["name"]
+    if not isinstance(name, str) or not name.isprintable() or not launch["metrics"]:
+        raise ValueError(f"launch {number} has no readable name or no metrics")
     values = {name: value for name, _, value in launch["metrics"]}
     device = values.get("launch__device_id")
     group = Group(
         None if device is None else int(device),
-        str(launch["name"]),
+        launch["name"],
         _dims(values, "grid"),
         _dims(values, "block"),
     )
