@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import pytest
 
+from kernel_compass.analysis.bottleneck import diagnose_kernel
 from kernel_compass.analysis.footprint import footprint
 from kernel_compass.analysis.ncu_rules import rule_quantities
 from kernel_compass.analysis.residency import residency
 from kernel_compass.analysis.utilization import busiest_pipe, stall_shares, utilization
 from kernel_compass.records.device import Device
-from kernel_compass.records.diagnosis import Flag, Reuse
-from kernel_compass.records.profile import Regime, RuleResult, Source, SourceFormat
+from kernel_compass.records.diagnosis import Flag, Limiter, Reuse
+from kernel_compass.records.profile import (
+    KernelProfile,
+    Regime,
+    RuleResult,
+    Source,
+    SourceFormat,
+)
 
 H200 = Device("NVIDIA H200", "9.0", 132, 60 << 20)
 
@@ -99,3 +108,13 @@ def test_an_unknown_l2_size_is_said_to_be_assumed() -> None:
     assert found.flag is Flag.RESIDENCY_UNKNOWN
     assert "smallest of this architecture" in found.evidence[0].meaning
     assert residency(cold, source(cache="all"), None).flag is None
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_are_no_numbers_are_missing(odd: float) -> None:
+    known = {"sm_throughput_pct": 12.0, "dram_throughput_pct": 80.0, "l2_throughput_pct": 40.0}
+    names = ("waves_per_sm", "sm_active_cycles", "sm_elapsed_cycles", "l1_throughput_pct")
+    kernel = KernelProfile("k", None, None, 0, 1, None, {**known, **dict.fromkeys(names, odd)})
+    found = diagnose_kernel(kernel, source(), H200)
+    assert found.limiter is Limiter.DRAM_BOUND
+    assert all(isfinite(e.value) for e in found.evidence)

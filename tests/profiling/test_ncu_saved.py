@@ -320,6 +320,7 @@ def test_an_index_that_is_no_text_or_too_large(folder: Path) -> None:
     assert "MiB" in str(refused(folder, DamagedCapture))
 
 
+NOT_PLAIN = ("../x_warm.csv", "/etc/passwd", "./x_warm.csv", "a/b", "x/", "..", ".", "")
 WRONG_TEXTS = (1, 1.5, True, [], ["x"], {}, "\ud800", "a\0b")
 
 
@@ -341,9 +342,7 @@ def broken(folder: Path, change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("key", ["capture", "residency"])
 @pytest.mark.parametrize("kind", ["csv", "report"])
-@pytest.mark.parametrize(
-    "name", ["../x_warm.csv", "/etc/passwd", "./x_warm.csv", "a/b", "x/", "..", ".", "", *WRONG_TEXTS]
-)  # fmt: skip
+@pytest.mark.parametrize("name", [*NOT_PLAIN, *WRONG_TEXTS], ids=repr)
 def test_a_file_name_with_path_parts(folder: Path, key: str, kind: str, name: object) -> None:
     broken(folder, {key: {"csv": "x_warm.csv", "report": None} | {kind: name}})
     assert key in str(refused(folder, DamagedCapture))

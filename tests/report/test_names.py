@@ -237,3 +237,10 @@ def test_any_names_stay_apart_and_fit(names, width):
     result = short(*names, width=width)
     assert len(set(result)) >= len(stripped) if width is None else len(set(result)) >= 1
     assert width is None or max(map(len, result)) <= width
+
+
+def test_a_name_nested_too_deeply_is_still_shown() -> None:
+    deep = KernelProfile("a<" * 3000 + ">" * 3000, None, None, 0, 1, None, {})
+    (name,) = short_names([deep], 40)
+    assert name.startswith("a")
+    assert len(name) <= 40

@@ -8,6 +8,8 @@ not carry is absent; a missing level is never taken for an idle one.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from math import isfinite
 
 from kernel_compass.analysis.footprint import footprint
 from kernel_compass.analysis.launch_shape import launch_shape
@@ -29,6 +31,9 @@ def quantities(kernel: KernelProfile) -> dict[str, float]:
 
     Percentages are 0-100 of the elapsed time unless named `_active_pct` or `_share_pct`.
     """
+    if not all(map(isfinite, kernel.metrics.values())):
+        finite = {key: value for key, value in kernel.metrics.items() if isfinite(value)}
+        kernel = replace(kernel, metrics=finite)
     rules = rule_quantities(kernel.rules)
     q = utilization(kernel.metrics, rules)
     if kernel.duration_stats is not None:

@@ -181,6 +181,7 @@ def _moved(whole: Sequence[Path], base: Path) -> list[Path]:
             target = base.with_name(base.name + path.suffix)
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             kept.append(target)
+        for path, target in zip(whole, kept, strict=True):
             path.replace(target)
     except BaseException:
         for target in kept:

@@ -71,12 +71,18 @@ def _table_name(entry: Mapping[str, Any], key: str) -> str:
     if not isinstance(files, dict):
         raise ValueError(f"{key} names no files")
     for kind in ("csv", "report"):
-        name = _text(files, kind)
-        if name is not None and (name != PurePath(name).name or name in ("", "..")):
-            raise ValueError(f"the {kind} of {key} is {name!r}, no plain file name")
+        name = files.get(kind)
+        if name is not None and not _is_plain(name):
+            raise ValueError(f"the {kind} of {key} is {name!r:.80}, no plain file name")
     if files.get("csv") is None:
         raise ValueError(f"{key} names no csv")
     return str(files["csv"])
+
+
+def _is_plain(name: object) -> bool:
+    if not isinstance(name, str) or not name.isprintable():
+        return False
+    return name == PurePath(name).name and name not in ("", "..")
 
 
 def _read(folder: Path, name: str, regime: Regime, label: str | None) -> Profile:

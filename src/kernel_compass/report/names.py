@@ -21,6 +21,17 @@ _SCALARS = frozenset(
 """Identifiers that say nothing about what a kernel does."""
 
 
+def _parsed(name: str) -> Node:
+    """The name's parts; a name nested too deeply to read is taken by its beginning."""
+    try:
+        return parse(name)
+    except RecursionError:
+        return parse(name[:_READABLE])
+
+
+_READABLE = 160
+
+
 def short_names(kernels: Sequence[KernelProfile], width: int | None = None) -> list[str]:
     """One short name a kernel, no two alike unless the kernels are.
 
@@ -32,7 +43,7 @@ def short_names(kernels: Sequence[KernelProfile], width: int | None = None) -> l
         The names, in the kernels' order.
     """
     suffixes = _launch_suffixes(kernels)
-    nodes = {kernel.name: parse(kernel.name) for kernel in kernels}
+    nodes = {kernel.name: _parsed(kernel.name) for kernel in kernels}
     short = _tell_apart(list(nodes.values()))
     bodies = {name: short[node.text] for name, node in nodes.items()}
     if width is not None:
