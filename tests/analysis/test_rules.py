@@ -73,6 +73,11 @@ CASES: dict[str, tuple[KernelProfile, Limiter | Flag, dict[str, float]]] = {
         Limiter.LAUNCH_BOUND,
         {"dram_throughput_pct": 85.0},
     ),
+    "short_and_nothing_known_busy": (
+        kernel(3.0, sm_throughput_pct=2.0, dram_throughput_pct=0.1),
+        Limiter.LAUNCH_BOUND,
+        {"dram_throughput_pct": 85.0},
+    ),
     "arithmetic_busy": (
         kernel(sm_throughput_pct=90.0, pipe_fma_pct=88.0, dram_throughput_pct=5.0),
         Limiter.COMPUTE_BOUND,

@@ -145,7 +145,7 @@ def _confidence(rule: LimiterRule | None, q: Mapping[str, float]) -> float:
 
 def _levels_missing(rule: LimiterRule, q: Mapping[str, float]) -> list[str]:
     """The levels that a rule calls idle although the capture does not carry them."""
-    if all(c.quantity != "busiest_level_pct" for c in rule.conditions):
+    if not {c.quantity for c in rule.conditions} & {"busiest_level_pct", "busiest_known_level_pct"}:
         return []
     bounded = "memory_throughput_pct" in q
     return [] if bounded else [_EXPECTED[key] for key in _LEVELS if key not in q]

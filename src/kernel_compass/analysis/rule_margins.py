@@ -12,6 +12,10 @@ from types import MappingProxyType
 MARGINS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = MappingProxyType(
     {
         "short_and_idle": {"duration_us <=": (4.544, 4.256), "busiest_level_pct <": (None, 39.87)},
+        "short_and_nothing_known_busy": {
+            "duration_us <=": (4.544, None),
+            "busiest_known_level_pct <": (None, None),
+        },
         "arithmetic_busy": {
             "compute_pct >=": (53.64, 62.79),
             "compute_over_dram_pct >=": (None, 48.1),

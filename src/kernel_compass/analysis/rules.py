@@ -98,6 +98,21 @@ LIMITER_RULES: tuple[LimiterRule, ...] = (
         "serialises launches and sees none.",
     ),
     LimiterRule(
+        "short_and_nothing_known_busy",
+        Limiter.LAUNCH_BOUND,
+        (
+            Condition(
+                "duration_us",
+                "<=",
+                4.5,
+                "within three times ncu's 1.5 us for an empty kernel",
+                "us",
+            ),
+            Condition("busiest_known_level_pct", "<", BUSY_PCT, "no known level is busy"),
+        ),
+        "So short that the fixed cost dominates whatever the levels do that were not collected.",
+    ),
+    LimiterRule(
         "arithmetic_busy",
         Limiter.COMPUTE_BOUND,
         (

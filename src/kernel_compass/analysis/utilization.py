@@ -167,10 +167,12 @@ def _comparisons(metrics: Mapping[str, float], q: Mapping[str, float]) -> dict[s
     unknown = UNKNOWN_LEVEL_PCT if memory is None else memory
     scaled_l1 = None if l1 is None else l1 * BUSY_PCT / L1_BUSY_PCT
     levels = [compute, dram, l2, scaled_l1]
+    known = [level for level in levels if level is not None]
+    if memory is not None and None in levels:
+        known.append(memory)
+    if known:
+        found["busiest_known_level_pct"] = max(known)
     if compute is not None and (memory is not None or None not in (dram, l2)):
-        known = [level for level in levels if level is not None]
-        if memory is not None and None in levels:
-            known.append(memory)
         found["busiest_level_pct"] = max(known)
     if compute is not None:
         for name, level in (("dram", dram), ("l2", l2), ("l1", l1)):
