@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--megabytes", type=float, default=200.0)
     parser.add_argument("--comma", action="store_true", help="numbers as de_DE writes them")
     parser.add_argument("--interleaved", action="store_true", help="program output between rows")
-    parser.add_argument("--limit-s", type=float, default=4.0)
+    parser.add_argument("--limit-s", type=float, default=4.0, help="for the plain file")
     parser.add_argument("--limit-mib", type=float, default=150.0)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -18,10 +18,15 @@ DURATION = ("gpu__time_duration.sum", "ns", "5760")
 SM = ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "%", "12.5")
 
 
-def rows(*metrics: tuple[str, str, str], process: str = "7", block: str = "(128, 1, 1)") -> str:
+def rows(
+    *metrics: tuple[str, str, str],
+    process: str = "7",
+    block: str = "(128, 1, 1)",
+    launch: int = 0,
+) -> str:
     lines = []
     for name, unit, value in metrics:
-        cells = ("0", process, "p", "h", "k", "1", "7", block, "(8, 1, 1)", "0", "9.0", "S")
+        cells = (str(launch), process, "p", "h", "k", "1", "7", block, "(8, 1, 1)", "0", "9.0", "S")
         lines.append(",".join(f'"{cell}"' for cell in (*cells, name, unit, value)))
     return "\n".join(lines) + "\n"
 
@@ -58,7 +63,8 @@ def test_an_impossible_value_is_refused(
 def test_what_ncu_does_not_clamp_is_kept(tmp_path: Path) -> None:
     odd = ("l1tex__throughput.avg.pct_of_peak_sustained_active", "%", "811.25")
     hit = ("lts__t_sector_hit_rate.pct", "%", "-0.50")
-    read(tmp_path, HEADER + rows(DURATION, SM, odd, hit))
+    difference = ("lts__t_sectors_op_read_lookup_miss.sum", "sector", "-2")
+    read(tmp_path, HEADER + rows(DURATION, SM, odd, hit, difference))
 
 
 def test_a_block_of_too_many_threads_is_refused(tmp_path: Path) -> None:
@@ -71,3 +77,15 @@ def test_two_reports_one_after_the_other_are_not_averaged(tmp_path: Path) -> Non
     with pytest.raises(DamagedCapture, match="two reports"):
         read(tmp_path, HEADER + first + HEADER + second)
     read(tmp_path, HEADER + first + HEADER + first)
+
+
+def test_one_run_of_two_processes_is_one_report(tmp_path: Path) -> None:
+    def launch(number: int, process: str) -> str:
+        return rows(DURATION, SM, process=process, launch=number)
+
+    text = HEADER + launch(0, "1") + launch(2, "1") + HEADER + launch(1, "2") + launch(3, "2")
+    path = tmp_path / "run.csv"
+    path.write_text(text)
+    assert sum(k.launches for k in read_capture(path).kernels) == 4
+    with pytest.raises(DamagedCapture, match="two reports"):
+        read(tmp_path, HEADER + HEADER + launch(0, "1") + launch(0, "2"))

@@ -82,7 +82,8 @@ def _unusable(table: LaunchTable) -> list[str]:
 
 
 def _names(table: LaunchTable, mask: int) -> str:
-    return _listed({name: None for bit, name in enumerate(table.labels) if mask >> bit & 1})
+    names = sorted(name for bit, name in enumerate(table.labels) if mask >> bit & 1)
+    return _listed(dict.fromkeys(names))
 
 
 def _listed(names: dict[str, None]) -> str:

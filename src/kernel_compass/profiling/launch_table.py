@@ -86,7 +86,7 @@ class LaunchTable:
         """
         return self.launch_in(key, self.group_number(group))
 
-    def keys(self) -> list[LaunchKey]:
+    def launch_keys(self) -> list[LaunchKey]:
         """The launches' keys, in order of first appearance."""
         return list(self._launches)
 

@@ -44,7 +44,6 @@ class CsvCapture:
     def _read(self, numerals: Numerals) -> None:
         self.table = LaunchTable()
         self.banners = Banners()
-        self._headers_at: list[int] = []
         self._numerals = numerals
         self._header: Header | None = None
         self._long: LongTable | None = None
@@ -109,23 +108,19 @@ class CsvCapture:
                 "the file holds two tables with different columns: two reports in one file.",
                 "Keep one report in a file.",
             )
-        else:
-            self._headers_at.append(len(self.table))
         return True
 
     def _require_one_report(self) -> None:
-        """Refuse a second table whose launch numbers start again under other processes.
+        """Refuse launch numbers that two processes share.
 
         ncu numbers the launches of a run through, whatever process they come from.
         """
-        keys = self.table.keys()
-        for at in self._headers_at:
-            known = {process for process, _, _ in keys[:at]}
-            highest = max((number for _, number, _ in keys[:at]), default=-1)
-            if any(p not in known and number <= highest for p, number, _ in keys[at:]):
+        process_of: dict[int, str] = {}
+        for process, number, _ in self.table.launch_keys():
+            if process_of.setdefault(number, process) != process:
                 raise DamagedCapture(
-                    "the header comes again and the launches are numbered anew: two reports in "
-                    "one file, whose means would describe neither.",
+                    f"launch {number} comes from process {process_of[number]} and from {process}: "
+                    "two reports in one file, whose means would describe neither.",
                     "Keep one report in a file; with several ncu, as under mpirun, give each its "
                     "own: --log-file out_%p.csv",
                 )
@@ -153,7 +148,9 @@ class CsvCapture:
             return False
         at = header.index["ID"]
         if self._wide and not cells[at].strip():
-            return self._wide.needs_units or cells[at : at + 3] == ["", "", ""]
+            identity = ("Process ID", "Kernel Name", "Context")
+            places = [header.index[name] for name in identity if name in header.index]
+            return self._wide.needs_units or not any(cells[i].strip() for i in places)
         return cells[at].strip().isdigit()
 
     def _wide_row(self, wide: WideTable, header: Header, cells: list[str]) -> None:

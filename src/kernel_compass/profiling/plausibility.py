@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from kernel_compass.errors import AmbiguousCapture, CaptureError, DamagedCapture
 from kernel_compass.profiling.metric_cells import DURATION
-from kernel_compass.records.metrics import METRICS
+from kernel_compass.records.metrics import METRICS, OCCUPANCY_LIMITS
 
 _LARGEST = 1e20
 _LARGEST_PCT = 1e5
@@ -35,6 +35,15 @@ _COUNTS = frozenset(
     for key, (unit, _) in METRICS.items()
     if unit in _COUNTED and not key.endswith(("_per_sector", "_per_inst"))
 )
+_NEVER_NEGATIVE = frozenset(
+    (
+        *(DURATION, "registers_per_thread", "grid_size", "block_size", "cluster_size", "sm_count"),
+        *("waves_per_sm", "shared_memory_static_bytes", "shared_memory_dynamic_bytes"),
+        *("dram_bytes_read", "dram_bytes_written", "dram_bytes", "dram_bytes_per_second"),
+        *(f"occupancy_limit_{name}" for name in OCCUPANCY_LIMITS),
+    )
+)
+_NEGATIVE_DIFFERENCE = 1e4
 _SLACK = 1e-3
 """Rounding of scaled units; a count has no fraction."""
 
@@ -51,21 +60,33 @@ def check_values(kernel: str, values: Mapping[str, Sequence[float]]) -> None:
         AmbiguousCapture: a count with a fraction, as a thousands point read as a decimal one.
     """
     for key, column in values.items():
-        largest = _MAXIMA.get(key, _LARGEST_PCT if key.endswith("_pct") else _LARGEST) * (
-            1 + _SLACK
-        )
-        smallest = -_LARGEST_PCT if key.endswith("_pct") else 0.0
-        for value in column:
-            if isnan(value):
-                continue
-            if not smallest <= value <= largest:
+        known = [value for value in column if not isnan(value)]
+        if not known:
+            continue
+        usual = _LARGEST_PCT if key.endswith("_pct") else _LARGEST
+        largest = _MAXIMA.get(key, usual) * (1.0 + _SLACK)
+        for value in (min(known), max(known)):
+            if not _smallest(key) <= value <= largest:
                 raise _impossible(kernel, key, value)
-            if key in _COUNTS and value < 1e9 and abs(value - round(value)) > _SLACK:
-                raise AmbiguousCapture(
-                    f"{kernel[:60]} has {value:g} {METRICS[key][0]} as {key}: a count with a "
-                    "fraction, so a separator of thousands may have been read as a decimal point.",
-                    "Export it again with LC_ALL=C and --print-units base.",
-                )
+        if key in _COUNTS and not all(map(float.is_integer, known)):
+            _require_whole(kernel, key, known)
+
+
+def _smallest(key: str) -> float:
+    """Counters that ncu takes as differences between passes can come out a little negative."""
+    if key.endswith("_pct"):
+        return -_LARGEST_PCT
+    return 0.0 if key in _NEVER_NEGATIVE else -_NEGATIVE_DIFFERENCE
+
+
+def _require_whole(kernel: str, key: str, values: Sequence[float]) -> None:
+    for value in values:
+        if value < 1e9 and abs(value - round(value)) > _SLACK:
+            raise AmbiguousCapture(
+                f"{kernel[:60]} has {value:g} {METRICS[key][0]} as {key}: a count with a "
+                "fraction, so a separator of thousands may have been read as a decimal point.",
+                "Export it again with LC_ALL=C and --print-units base.",
+            )
 
 
 def _impossible(kernel: str, key: str, value: float) -> CaptureError:
