@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernel_compass.errors import ProfilingCause, ProfilingError
 from kernel_compass.profiling import metric_lists
+from kernel_compass.profiling.quiet_run import run_quietly
 
 _TIMEOUT_S = 30.0
 
@@ -40,15 +41,7 @@ def query_smi(fields: str) -> list[list[str]] | None:
     """
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = run_quietly(command, _TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if done.returncode != 0:

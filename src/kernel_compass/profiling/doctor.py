@@ -22,6 +22,7 @@ from kernel_compass.profiling import cuda_probe, metric_lists
 from kernel_compass.profiling.device_probe import Gpu, probe_gpus, query_smi
 from kernel_compass.profiling.ncu_runner import run_profile
 from kernel_compass.profiling.ncu_tool import find_ncu
+from kernel_compass.profiling.quiet_run import run_quietly
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.request import Check, CheckStatus, ProfileRequest
 from kernel_compass.units import bytes_text
@@ -73,15 +74,7 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 def _run_probe() -> dict[str, Any]:
     """What the first GPU says of itself, or `error`."""
     try:
-        done = subprocess.run(
-            _probe_command(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
+        done = run_quietly(_probe_command(), PROBE_TIMEOUT_S)
         facts = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return {"error": f"an empty kernel did not end within {PROBE_TIMEOUT_S:.0f} s"}

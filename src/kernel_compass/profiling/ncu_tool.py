@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_compass.errors import ProfilingCause, ProfilingError
+from kernel_compass.profiling.quiet_run import run_quietly
 
 ENVIRONMENT_VARIABLE = "KERNEL_COMPASS_NCU"
 """Names the ncu to use, before any that is found."""
@@ -111,15 +112,7 @@ def _release(path: Path) -> tuple[list[int], str]:
 
 def _output(path: str, option: str) -> str:
     try:
-        done = subprocess.run(
-            [path, option],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = run_quietly([path, option], _TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _broken(path, option, str(error)) from error
     if done.returncode != 0:
