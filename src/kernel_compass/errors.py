@@ -7,7 +7,9 @@ KernelCompassError
 │   ├── AmbiguousCapture       numbers or rows that can be read in two ways
 │   └── DamagedCapture         truncated, shifted, mixed or otherwise broken
 ├── MissingDependency          an optional package or program is not installed
-└── ProfilingError             ncu or its target failed; `cause` says which way
+├── ProfilingError             ncu or its target failed; `cause` says which way
+├── MeasurementError           a time could not be taken; `cause` says why
+└── CalibrationError           a calibration is missing or cannot be used
 """
 
 from __future__ import annotations
@@ -81,3 +83,35 @@ class ProfilingError(KernelCompassError):
     def __init__(self, cause: ProfilingCause, found: str, remedy: str) -> None:
         super().__init__(found, remedy)
         self.cause = cause
+
+
+class MeasurementCause(StrEnum):
+    """Why a callable has no time."""
+
+    NO_GPU = "no_gpu"
+    CALLABLE_FAILED = "callable_failed"
+    NO_GPU_WORK = "no_gpu_work"
+    OUT_OF_MEMORY = "out_of_memory"
+    ZERO_INPUTS = "zero_inputs"
+    SIDE_STREAM = "side_stream"
+    L2_PERSISTING = "l2_persisting"
+    NOT_COLD = "not_cold"
+    UNSTABLE = "unstable"
+
+
+class MeasurementError(KernelCompassError):
+    """A callable could not be timed, or its time would mean nothing.
+
+    Args:
+        cause: why.
+        found: what was seen.
+        remedy: what to do next.
+    """
+
+    def __init__(self, cause: MeasurementCause, found: str, remedy: str) -> None:
+        super().__init__(found, remedy)
+        self.cause = cause
+
+
+class CalibrationError(KernelCompassError):
+    """A calibration is missing, or its file cannot be used."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from kernel_compass.errors import (
+    CalibrationError,
     CaptureError,
     KernelCompassError,
+    MeasurementError,
     MissingDependency,
     ProfilingCause,
     ProfilingError,
@@ -27,6 +29,8 @@ class ExitCode(IntEnum):
     NOTHING_PROFILED = 6
     TIMEOUT = 7
     MISSING_DEPENDENCY = 8
+    MEASUREMENT = 9
+    CALIBRATION = 10
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -41,6 +45,8 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.NOTHING_PROFILED: "no kernel was profiled",
     ExitCode.TIMEOUT: "time-out",
     ExitCode.MISSING_DEPENDENCY: "a program or package that is needed is not installed",
+    ExitCode.MEASUREMENT: "measuring failed: no GPU, or the callable cannot be timed",
+    ExitCode.CALIBRATION: "there is no such calibration, or its file cannot be used",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
     ExitCode.BROKEN_PIPE: "the reader of the output went away",
 }
@@ -61,6 +67,8 @@ _BY_CLASS: Sequence[tuple[type[KernelCompassError], ExitCode]] = (
     (UsageError, ExitCode.USAGE),
     (CaptureError, ExitCode.CAPTURE),
     (MissingDependency, ExitCode.MISSING_DEPENDENCY),
+    (MeasurementError, ExitCode.MEASUREMENT),
+    (CalibrationError, ExitCode.CALIBRATION),
 )
 
 
