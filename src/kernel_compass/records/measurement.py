@@ -47,6 +47,15 @@ class Measurement:
     """Why `eager` stands where `graph` was asked for."""
     warnings: tuple[str, ...] = ()
     """What makes the number doubtful: throttling, a clock that moved, a cold that is not."""
+    replay_overhead_us: float | None = None
+    """The replay's own cost, which the slope leaves out: median of 2 T(n) - T(2n)."""
+
+    @property
+    def plain_us(self) -> float | None:
+        """What T(n) / n would say: the time with the replay's own cost spread over n launches."""
+        if self.replay_overhead_us is None:
+            return None
+        return self.median_us + self.replay_overhead_us / self.launches_per_replay
 
     @property
     def median_us(self) -> float:

@@ -1,0 +1,94 @@
+"""Kernels that do one thing only: read, read and write, unpack, spin. Needs triton.
+
+Each is the plainest code that reaches its ceiling; `probes.py` chooses their configurations by
+timing.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+ABSENT = tl.constexpr(-1)
+"""A word that the data never holds: a store that it guards cannot be dropped, and never runs."""
+
+
+@triton.jit
+def read(src, sink, words, BLOCK: tl.constexpr):
+    """Read `words` int32 words once, `BLOCK` a program."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < words
+    x = tl.load(src + offsets, mask=inside, other=0)
+    tl.store(sink + tl.arange(0, BLOCK), x, mask=x == ABSENT)
+
+
+@triton.jit
+def read_write(src, dst, words, BLOCK: tl.constexpr):
+    """Copy `words` int32 words, `BLOCK` a program."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < words
+    tl.store(dst + offsets, tl.load(src + offsets, mask=inside, other=0), mask=inside)
+
+
+@triton.jit
+def read_in_flight(src, sink, words, BLOCK: tl.constexpr):
+    """Read `words` words with `BLOCK` words a program in flight, the next only after these came."""
+    step = tl.num_programs(0).to(tl.int64) * BLOCK
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    offsets = start + tl.arange(0, BLOCK)
+    carry = tl.zeros((BLOCK,), tl.int32)
+    for _ in tl.range(0, tl.cdiv(words - start, step), num_stages=1, loop_unroll_factor=1):
+        # The next address depends on this value (by nothing: it is never negative).
+        offsets_now = offsets + tl.minimum(carry, 0)
+        carry = tl.load(src + offsets_now, mask=offsets_now < words, other=0)
+        offsets += step
+    tl.store(sink + tl.arange(0, BLOCK), carry, mask=carry == ABSENT)
+
+
+@triton.jit
+def unpack_int4(src, sink, rounds, BLOCK: tl.constexpr):
+    """Unpack the eight 4-bit weights of a word to bf16, `rounds` times; one xor uses each."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    word = tl.load(src + offsets)
+    used = tl.zeros((BLOCK,), tl.int16)
+    for _ in range(rounds):
+        for nibble in tl.static_range(8):
+            weight = (((word >> (4 * nibble)) & 15) - 8).to(tl.float32).to(tl.bfloat16)
+            used ^= weight.to(tl.int16, bitcast=True)
+        word += 0x01234567
+    tl.store(sink + tl.arange(0, BLOCK), used.to(tl.int32), mask=used == 0x7FFF)
+
+
+@triton.jit
+def unpack_int8(src, sink, rounds, BLOCK: tl.constexpr):
+    """The same for four 8-bit integers a word."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    word = tl.load(src + offsets)
+    used = tl.zeros((BLOCK,), tl.int16)
+    for _ in range(rounds):
+        for byte in tl.static_range(4):
+            weight = (word >> (8 * byte)).to(tl.int8).to(tl.float32).to(tl.bfloat16)
+            used ^= weight.to(tl.int16, bitcast=True)
+        word += 0x01234567
+    tl.store(sink + tl.arange(0, BLOCK), used.to(tl.int32), mask=used == 0x7FFF)
+
+
+@triton.jit
+def unpack_fp8(src, sink, rounds, BLOCK: tl.constexpr):
+    """The same for four e4m3 numbers a word."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    word = tl.load(src + offsets)
+    used = tl.zeros((BLOCK,), tl.int16)
+    for _ in range(rounds):
+        for byte in tl.static_range(4):
+            code = (word >> (8 * byte)).to(tl.int8)
+            weight = code.to(tl.float8e4nv, bitcast=True).to(tl.float32).to(tl.bfloat16)
+            used ^= weight.to(tl.int16, bitcast=True)
+        word += 0x01234567
+    tl.store(sink + tl.arange(0, BLOCK), used.to(tl.int32), mask=used == 0x7FFF)
+
+
+@triton.jit
+def touch(x):
+    """The smallest launch: one program adds one to one word."""
+    tl.store(x, tl.load(x) + 1)

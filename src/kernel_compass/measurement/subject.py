@@ -1,0 +1,132 @@
+"""What is timed: a callable with its operands, and the sets that a cold regime cycles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from kernel_compass.errors import MeasurementCause, MeasurementError
+from kernel_compass.measurement.device import TimingDevice
+from kernel_compass.units import bytes_text
+
+GIB = 1 << 30
+COLD_L2_MULTIPLE = 8
+"""Rotated sets total at least this many times the L2 capacity."""
+ROTATION_BYTES = GIB
+"""... and this much by default. A rotation of 48 MiB was 18.8 % off the time inside a model, one of
+512 MiB within 1.1 % (reported for another engine; `docs/measuring.md`)."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One launch: `run(*streamed, *resident, *outputs)`.
+
+    A callable that takes no operands has none here; it can be timed warm, in situ, and cold by
+    flushing, and its inputs are checked only as far as its closure shows them.
+    """
+
+    run: Callable[..., object]
+    streamed: tuple[Any, ...] = ()
+    """Operands whose place decides the regime: weights, scales, KV cache."""
+    resident: tuple[Any, ...] = ()
+    """Inputs that are warm in every regime: activations."""
+    outputs: tuple[Any, ...] = ()
+    """Written, never read: their values are not checked."""
+    sets: tuple[tuple[Any, ...], ...] = ()
+    """Ready-made further sets of `streamed`, for operands that a copy does not reproduce."""
+
+    def call(self, streamed: Sequence[Any]) -> Callable[[], object]:
+        """The launch on one set of streamed operands, as a call without arguments."""
+        operands = (*streamed, *self.resident, *self.outputs)
+        return lambda: self.run(*operands)
+
+    @property
+    def first_call(self) -> Callable[[], object]:
+        """The launch on the first set."""
+        return self.call(self.streamed)
+
+
+def subject_of(timed: Subject | Callable[[], object]) -> Subject:
+    """A subject as it is; a callable as a subject without operands."""
+    return timed if isinstance(timed, Subject) else Subject(timed)
+
+
+def streamed_bytes(subject: Subject, device: TimingDevice) -> int:
+    """Bytes of one set of streamed operands."""
+    return sum(device.bytes_of(operand) for operand in subject.streamed)
+
+
+def rotation(
+    subject: Subject, device: TimingDevice, total_bytes: int | None = None
+) -> tuple[tuple[Any, ...], ...]:
+    """Sets of streamed operands that together exceed L2 by far: copies, or the subject's own.
+
+    Args:
+        subject: with streamed operands.
+        device: where they lie.
+        total_bytes: of all sets; default `ROTATION_BYTES`, at least 8 times L2.
+
+    Raises:
+        MeasurementError: nothing to rotate or overlapping sets (`not_cold`); too little memory.
+    """
+    one = streamed_bytes(subject, device)
+    if one == 0:
+        raise MeasurementError(
+            MeasurementCause.NOT_COLD,
+            "A cold time by rotation needs the streamed operands, and none are named.",
+            "Name them in Subject(streamed=...), or time cold by flushing (ColdMethod.FLUSH).",
+        )
+    least = COLD_L2_MULTIPLE * device.l2_bytes
+    wanted = max(least, total_bytes if total_bytes is not None else ROTATION_BYTES)
+    own = (subject.streamed, *subject.sets)
+    sets = own if subject.sets else _copies(subject, device, one, wanted, least)
+    _check_disjoint(sets, device)
+    total = sum(device.bytes_of(operand) for one_set in sets for operand in one_set)
+    if total < least:
+        raise MeasurementError(
+            MeasurementCause.NOT_COLD,
+            f"{len(sets)} sets of streamed operands total {bytes_text(total)}, and L2 holds "
+            f"{bytes_text(device.l2_bytes)}: launches would find them there.",
+            f"Give sets that total {bytes_text(least)} or more.",
+        )
+    return sets
+
+
+def _copies(
+    subject: Subject, device: TimingDevice, one: int, wanted: int, least: int
+) -> tuple[tuple[Any, ...], ...]:
+    room = device.free_bytes() * 9 // 10
+    if room < least:
+        raise MeasurementError(
+            MeasurementCause.OUT_OF_MEMORY,
+            f"Rotation needs {bytes_text(least)} and {bytes_text(room)} are free on the GPU.",
+            "Free memory, or time cold by flushing (ColdMethod.FLUSH).",
+        )
+    # A power of two, so that two subjects cycle their sets in a common number of launches.
+    count = 1 << max(1, math.ceil(math.log2(wanted / one)))
+    while count > 2 and count * one > room:
+        count //= 2
+    copies = [tuple(map(device.clone, subject.streamed)) for _ in range(count - 1)]
+    return (subject.streamed, *copies)
+
+
+def _check_disjoint(sets: Sequence[Sequence[Any]], device: TimingDevice) -> None:
+    """No byte may belong to two sets: a shared one would be warm."""
+    ranges = sorted(_ranges(sets, device))
+    for (_, end, one), (start, _, other) in pairwise(ranges):
+        if start < end and one != other:
+            raise MeasurementError(
+                MeasurementCause.NOT_COLD,
+                f"Sets {one} and {other} of the streamed operands share memory.",
+                "Give each set operands of its own.",
+            )
+
+
+def _ranges(sets: Sequence[Sequence[Any]], device: TimingDevice) -> Iterator[tuple[int, int, int]]:
+    for index, operands in enumerate(sets):
+        for operand in operands:
+            start, end = device.address_range(operand)
+            yield start, end, index

@@ -1,0 +1,277 @@
+"""The time of one launch: the slope between n and 2n launches of a primed queue.
+
+A replay of n launches takes `T(n) = a + n b`; `b` is the time of a launch, `a` the replay's own
+cost, which a plain `T(n) / n` spreads over the launches and so makes short kernels look slow. One
+sample is `T(2n) - T(n)` over n. Every timed replay follows an untimed one of the same launches, so
+that each launch finds the caches as its own regime leaves them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from kernel_compass.errors import MeasurementCause, MeasurementError
+from kernel_compass.measurement.clocks import clock_warnings, summarize
+from kernel_compass.measurement.device import Call, ClockReading, NotCapturable, TimingDevice
+from kernel_compass.measurement.honesty import check_subject
+from kernel_compass.measurement.subject import Subject, rotation, streamed_bytes, subject_of
+from kernel_compass.records.measurement import ColdMethod, LaunchMode, Measurement
+from kernel_compass.records.profile import Regime
+
+SETTLE_US = 20_000.0
+"""GPU time of the warm-up before the first sample: clocks have ramped up."""
+PILOT_LAUNCHES = 16
+SPREAD_WARNING_PCT = 10.0
+LAUNCHES_A_GRAPH = 8192
+"""Most launches of the longer replay: capturing takes about 10 us each."""
+
+
+@dataclass(frozen=True)
+class TimingOptions:
+    """How long and how carefully to look."""
+
+    samples: int = 25
+    replay_us: float = 200.0
+    """A replay of n launches takes at least this long."""
+    rotation_bytes: int | None = None
+    """Total of the rotated sets; default 1 GiB, and never under 8 times L2."""
+    cold_method: ColdMethod = ColdMethod.ROTATE
+    settle_us: float = SETTLE_US
+    check: bool = True
+    """Whether inputs, side streams and the L2 carve-out are examined first."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything to time one subject in one regime, captured."""
+
+    short: Call
+    """n launches."""
+    long: Call
+    """2n launches."""
+    launches: int
+    sets: int
+    mode: LaunchMode
+    reason: str | None = None
+    bare: tuple[Call, Call] | None = None
+    """The same without the subject: what runs in between alone, n and 2n times."""
+
+    @property
+    def primed(self) -> bool:
+        """Eager launches are timed as the CPU issues them."""
+        return self.mode is LaunchMode.GRAPH
+
+
+def measure(
+    timed: Subject | Callable[[], object],
+    device: TimingDevice,
+    regime: Regime = Regime.WARM,
+    launch_mode: LaunchMode = LaunchMode.GRAPH,
+    between: Sequence[Call] = (),
+    options: TimingOptions | None = None,
+) -> Measurement:
+    """The time of one launch in one regime.
+
+    Args:
+        timed: what is timed.
+        device: the GPU.
+        regime: `cold`, `warm` or `in_situ`.
+        launch_mode: `eager` is the time a launch takes in a stream of launches that the CPU
+            issues one by one; where it issues slower than the GPU works, that is the CPU's time.
+        between: for `in_situ`, the calls that precede each launch in the program; the time of
+            the launch is that of the whole less that of these alone.
+        options: effort and checks.
+
+    Raises:
+        MeasurementError: the callable fails, does nothing on the GPU, has constant inputs, leaves
+            work on side streams, or cannot be cold; the GPU is out of memory.
+    """
+    options = options or TimingOptions()
+    subject = subject_of(timed)
+    if options.check:
+        check_subject(subject, device)
+    try:
+        plan = plan_for(subject, device, regime, launch_mode, between, options)
+        return run_plan(plan, subject, device, regime, options)
+    finally:
+        device.release()
+
+
+def plan_for(
+    subject: Subject,
+    device: TimingDevice,
+    regime: Regime,
+    launch_mode: LaunchMode,
+    between: Sequence[Call] = (),
+    options: TimingOptions | None = None,
+    launches: int | None = None,
+) -> Plan:
+    """Operand sets, number of launches, and the captured replays.
+
+    Args:
+        subject: what is timed.
+        device: the GPU.
+        regime: which sets are cycled.
+        launch_mode: graph, or eager; a callable that cannot be captured falls back to eager.
+        between: what runs before each launch, in situ.
+        options: effort.
+        launches: n, where a comparison prescribes it.
+    """
+    options = options or TimingOptions()
+    before = _between(device, regime, between, options)
+    sets = _sets(subject, device, regime, options)
+    calls = [subject.call(one) for one in sets]
+    n = launches or launches_needed(calls, before, device, options)
+    reason = None
+    if launch_mode is LaunchMode.GRAPH:
+        try:
+            return _captured(calls, before, n, device)
+        except NotCapturable as error:
+            reason = str(error)
+    return _issued(calls, before, n, reason)
+
+
+def launches_needed(
+    calls: Sequence[Call], before: Sequence[Call], device: TimingDevice, options: TimingOptions
+) -> int:
+    """n: a multiple of the number of sets, long enough for the events' resolution."""
+    pilot = _sequence(calls, before, min(PILOT_LAUNCHES, max(len(calls), 4)))
+    count = len(pilot) // (1 + len(before))
+    device.elapsed_us(lambda: _issue(pilot))
+    each = max(device.elapsed_us(lambda: _issue(pilot)) / count, 0.3)
+    most = max(LAUNCHES_A_GRAPH // (2 * (1 + len(before))), 1)
+    rounds = math.ceil(min(options.replay_us / each, most) / len(calls))
+    return len(calls) * max(rounds, 1)
+
+
+def run_plan(
+    plan: Plan, subject: Subject, device: TimingDevice, regime: Regime, options: TimingOptions
+) -> Measurement:
+    """Warm up, take the samples, and say what speaks against them."""
+    settle(plan, device, options.settle_us)
+    readings: list[ClockReading] = []
+    samples, overheads = [], []
+    for index in range(options.samples):
+        slope, overhead = sample(plan, device, index % 2 == 1)
+        samples.append(slope)
+        overheads.append(overhead)
+        reading = device.clocks() if index % 4 == 0 else None
+        if reading:
+            readings.append(reading)
+    clocks = summarize(readings)
+    cold = options.cold_method if regime is Regime.COLD else None
+    result = Measurement(
+        samples_us=tuple(samples),
+        regime=regime,
+        launch_mode=plan.mode,
+        launches_per_replay=plan.launches,
+        operand_sets=plan.sets,
+        streamed_bytes=streamed_bytes(subject, device),
+        clocks=clocks,
+        environment=device.environment(),
+        cold_method=cold,
+        fallback_reason=plan.reason,
+        warnings=clock_warnings(clocks),
+        replay_overhead_us=median(overheads),
+    )
+    return _judged(result)
+
+
+def sample(plan: Plan, device: TimingDevice, long_first: bool = False) -> tuple[float, float]:
+    """One slope, and the replay's own cost `2 T(n) - T(2n)`, microseconds."""
+    slope, overhead = _slope(plan.short, plan.long, plan, device, long_first)
+    if plan.bare is not None:
+        alone, _ = _slope(*plan.bare, plan, device, long_first)
+        slope -= alone
+    return slope, overhead
+
+
+def settle(plan: Plan, device: TimingDevice, settle_us: float) -> None:
+    """Run until the clocks have ramped up."""
+    spent = 0.0
+    while spent < settle_us:
+        spent += max(device.elapsed_us(plan.long, primed=plan.primed), 1.0)
+
+
+def _slope(
+    short: Call, long: Call, plan: Plan, device: TimingDevice, long_first: bool
+) -> tuple[float, float]:
+    def time(work: Call) -> float:
+        return device.elapsed_us(work, before=short, primed=plan.primed)
+
+    if long_first:
+        t2 = time(long)
+        t1 = time(short)
+    else:
+        t1 = time(short)
+        t2 = time(long)
+    return (t2 - t1) / plan.launches, 2 * t1 - t2
+
+
+def _judged(result: Measurement) -> Measurement:
+    if result.median_us <= 0:
+        raise MeasurementError(
+            MeasurementCause.UNSTABLE,
+            f"The slope is {result.median_us:.3f} us a launch: lost in noise.",
+            "Time it with longer replays (TimingOptions(replay_us=...)) on a quiet GPU.",
+        )
+    if result.spread_pct > SPREAD_WARNING_PCT:
+        text = f"half of the samples lie {result.spread_pct:.0f} % or more from the median"
+        return replace(result, warnings=(*result.warnings, text))
+    return result
+
+
+def _between(
+    device: TimingDevice, regime: Regime, between: Sequence[Call], options: TimingOptions
+) -> tuple[Call, ...]:
+    if regime is Regime.IN_SITU:
+        return tuple(between)
+    if between:
+        raise MeasurementError(
+            MeasurementCause.CALLABLE_FAILED,
+            f"Calls in between belong to the regime in_situ, and {regime.value} was asked for.",
+            "Pass regime=Regime.IN_SITU, or no calls in between.",
+        )
+    flushing = regime is Regime.COLD and options.cold_method is ColdMethod.FLUSH
+    return (device.flush(),) if flushing else ()
+
+
+def _sets(
+    subject: Subject, device: TimingDevice, regime: Regime, options: TimingOptions
+) -> tuple[tuple[Any, ...], ...]:
+    if regime is Regime.COLD and options.cold_method is ColdMethod.ROTATE:
+        return rotation(subject, device, options.rotation_bytes)
+    return (subject.streamed,)
+
+
+def _sequence(calls: Sequence[Call], before: Sequence[Call], n: int) -> list[Call]:
+    """n launches with what precedes each, cycling the sets."""
+    return [c for i in range(n) for c in (*before, calls[i % len(calls)])]
+
+
+def _captured(calls: Sequence[Call], before: Sequence[Call], n: int, device: TimingDevice) -> Plan:
+    def capture(times: int) -> Call:
+        return device.capture(_sequence(calls, before, times))
+
+    bare = None
+    if before:
+        bare = (device.capture([*before] * n), device.capture([*before] * (2 * n)))
+    return Plan(capture(n), capture(2 * n), n, len(calls), LaunchMode.GRAPH, bare=bare)
+
+
+def _issued(calls: Sequence[Call], before: Sequence[Call], n: int, reason: str | None) -> Plan:
+    def issue(work: Sequence[Call]) -> Call:
+        return lambda: _issue(work)
+
+    short, long = _sequence(calls, before, n), _sequence(calls, before, 2 * n)
+    bare = (issue([*before] * n), issue([*before] * (2 * n))) if before else None
+    return Plan(issue(short), issue(long), n, len(calls), LaunchMode.EAGER, reason, bare)
+
+
+def _issue(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()

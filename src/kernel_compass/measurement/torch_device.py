@@ -1,0 +1,358 @@
+"""The GPU through PyTorch. The one place where timing touches torch."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import platform
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import import_module, metadata
+from typing import Any
+
+from kernel_compass.errors import MeasurementCause, MeasurementError, MissingDependency
+from kernel_compass.measurement.clocks import NvmlClocks
+from kernel_compass.measurement.device import Call, ClockReading, NotCapturable
+from kernel_compass.records.device import Device
+from kernel_compass.records.environment import Environment
+
+FLUSH_L2_MULTIPLE = 4
+FIRST_PRIMER_US = 60.0
+LONGEST_PRIMER_US = 50_000.0
+GATE_US = 4_000.0
+"""How long side streams are held back while the current one should drain."""
+_CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 0x06
+_SPIN_MHZ = 2000.0
+"""Cycles a microsecond that a spin counts on: a slower clock only spins longer."""
+
+
+class TorchDevice:
+    """One CUDA device with a stream of its own.
+
+    Args:
+        index: as CUDA counts the visible devices.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        MeasurementError: `no_gpu`.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        self._torch = _torch_with_cuda()
+        self.index = index
+        self._torch.cuda.set_device(index)
+        self._properties = self._torch.cuda.get_device_properties(index)
+        self._stream = self._torch.cuda.Stream(index)
+        self._start, self._end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._primer_us = FIRST_PRIMER_US
+        self._clocks = _clocks_of(self._properties)
+        self._flush_buffer: Any = None
+
+    @property
+    def torch(self) -> Any:
+        """The module."""
+        return self._torch
+
+    @property
+    def l2_bytes(self) -> int:
+        """Nominal L2 capacity as the driver reports it."""
+        return int(self._properties.L2_cache_size)
+
+    @property
+    def sm_count(self) -> int:
+        """Streaming multiprocessors."""
+        return int(self._properties.multi_processor_count)
+
+    def environment(self) -> Environment:
+        """GPU, driver and versions, now."""
+        p = self._properties
+        return Environment(
+            device=Device(p.name, f"{p.major}.{p.minor}", self.sm_count, self.l2_bytes),
+            driver=_driver_version(),
+            torch=str(self._torch.__version__),
+            triton=_version("triton"),
+            python=platform.python_version(),
+            kernel_compass=_version("kernel-compass"),
+            date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+
+    def free_bytes(self) -> int:
+        """Device memory that can be allocated: the driver's and what torch holds unused."""
+        cuda = self._torch.cuda
+        free, _ = cuda.mem_get_info(self.index)
+        return int(free + cuda.memory_reserved(self.index) - cuda.memory_allocated(self.index))
+
+    def bytes_of(self, operand: Any) -> int:
+        """Bytes of a tensor's elements; 0 for what is none."""
+        if not self._is_tensor(operand):
+            return 0
+        return int(operand.numel() * operand.element_size())
+
+    def address_range(self, operand: Any) -> tuple[int, int]:
+        """From a tensor's first element to the end of its last."""
+        if not self._is_tensor(operand) or operand.numel() == 0:
+            return (0, 0)
+        reach = sum((n - 1) * s for n, s in zip(operand.shape, operand.stride(), strict=True))
+        start = int(operand.data_ptr())
+        return start, start + (reach + 1) * operand.element_size()
+
+    def clone(self, operand: Any) -> Any:
+        """A copy with the same strides; what is no tensor is shared."""
+        if not self._is_tensor(operand):
+            return operand
+        empty = self._torch.empty_strided
+        copy = empty(operand.shape, operand.stride(), dtype=operand.dtype, device=operand.device)
+        return copy.copy_(operand)
+
+    def is_constant(self, operand: Any) -> bool:
+        """Whether a CUDA tensor of several elements holds one value only."""
+        if not self._is_tensor(operand) or not operand.is_cuda or operand.numel() < 2:
+            return False
+        if operand.element_size() == 1:
+            operand = operand.view(self._torch.uint8)
+        first = operand[(0,) * operand.dim()]
+        return bool((operand == first).all().item())
+
+    def run(self, call: Call) -> None:
+        """Call once on the stream, and wait."""
+        self._guarded(call)
+        self._synchronize()
+
+    def capture(self, calls: Sequence[Call]) -> Call:
+        """One CUDA graph of these calls, as a call that replays it."""
+        torch = self._torch
+        graph = torch.cuda.CUDAGraph()
+
+        def record() -> None:
+            with torch.cuda.graph(graph, stream=self._stream):
+                for call in calls:
+                    call()
+
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*CUDA Graph is empty.*")
+                record()
+        except torch.OutOfMemoryError as error:
+            raise _out_of_memory(error) from None
+        except Exception as error:
+            self._recover()
+            raise NotCapturable(_one_line(error)) from None
+        replay: Call = graph.replay
+        return replay
+
+    def elapsed_us(self, work: Call, before: Call | None = None, primed: bool = True) -> float:
+        """GPU time between two events around some work.
+
+        The primer is a spinning kernel; it is made longer until all is enqueued behind it.
+        """
+        while True:
+            late, spent = self._timed(work, before, self._primer_us if primed else 0.0)
+            if not late or self._primer_us >= LONGEST_PRIMER_US:
+                return spent
+            self._primer_us *= 2
+
+    def flush(self) -> Call:
+        """Read a buffer of four times L2."""
+        if self._flush_buffer is None:
+            words = FLUSH_L2_MULTIPLE * self.l2_bytes // 4
+            self._flush_buffer = self._torch.randint(
+                1, 1 << 30, (words,), dtype=self._torch.int32, device=f"cuda:{self.index}"
+            )
+        buffer = self._flush_buffer
+        call: Call = buffer.max
+        return call
+
+    def clocks(self) -> ClockReading | None:
+        """The clocks now; None without nvidia-ml-py."""
+        return self._clocks.read() if self._clocks else None
+
+    def persisting_l2_bytes(self) -> int:
+        """The driver's limit on persisting L2 of this context."""
+        size = ctypes.c_size_t()
+        try:
+            driver = ctypes.CDLL("libcuda.so.1")
+            code = driver.cuCtxGetLimit(ctypes.byref(size), _CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+        except (OSError, AttributeError):
+            return 0
+        return int(size.value) if code == 0 else 0
+
+    def leaves_work_on_side_streams(self, call: Call) -> bool:
+        """Whether the current stream drains while work of the call waits on another stream.
+
+        Every other stream of torch's pools and the default stream are held at a gate. Work that
+        the current stream waits for holds it up until the gate opens; work that nobody waits for
+        shows as time between two events on its stream. Streams made outside torch are not seen.
+        """
+        cuda = self._torch.cuda
+        others = [s for s in self._pool() if s.cuda_stream != self._stream.cuda_stream]
+        self._synchronize()
+        with cuda.stream(self._gate_stream()):
+            self._spin(GATE_US)
+            gate = cuda.Event()
+            gate.record()
+        before = [self._mark(stream, gate) for stream in others]
+        self._guarded(call)
+        done = cuda.Event()
+        done.record(self._stream)
+        after = [self._mark(stream) for stream in others]
+        deadline = time.monotonic() + GATE_US / 2e6
+        while not done.query() and time.monotonic() < deadline:
+            time.sleep(1e-4)
+        drained = bool(done.query()) and not gate.query()
+        self._synchronize()
+        spans = sorted(a.elapsed_time(b) * 1e3 for a, b in zip(before, after, strict=True))
+        idle = spans[len(spans) // 2]
+        return drained and spans[-1] > idle + 1.5
+
+    def release(self) -> None:
+        """Drop what nothing refers to, and give cached memory back."""
+        gc.collect()
+        self._torch.cuda.empty_cache()
+
+    def on_stream(self, work: Call) -> None:
+        """Enqueue something on the stream that everything is timed on."""
+        with self._torch.cuda.stream(self._stream):
+            work()
+
+    def _timed(self, work: Call, before: Call | None, primer_us: float) -> tuple[bool, float]:
+        def enqueue() -> bool:
+            if primer_us:
+                self._spin(primer_us)
+            if before is not None:
+                before()
+            self._start.record()
+            work()
+            self._end.record()
+            return bool(primer_us) and bool(self._start.query())
+
+        late = self._guarded(enqueue)
+        self._synchronize()
+        return late, float(self._start.elapsed_time(self._end)) * 1e3
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        """Some enqueueing on the stream; what it raises becomes one clear error."""
+        try:
+            with self._torch.cuda.stream(self._stream):
+                return work()
+        except self._torch.OutOfMemoryError as error:
+            self._recover()
+            raise _out_of_memory(error) from None
+        except MeasurementError:
+            raise
+        except Exception as error:
+            self._recover()
+            raise MeasurementError(
+                MeasurementCause.CALLABLE_FAILED,
+                f"The callable raised {_one_line(error)}",
+                "Call it once by itself to see the whole error.",
+            ) from error
+
+    def _synchronize(self) -> None:
+        try:
+            self._torch.cuda.synchronize(self.index)
+        except Exception as error:
+            raise MeasurementError(
+                MeasurementCause.CALLABLE_FAILED,
+                f"The GPU failed after the callable: {_one_line(error)}",
+                "This process cannot use the GPU any more; start another, and run the callable "
+                "under compute-sanitizer.",
+            ) from error
+
+    def _recover(self) -> None:
+        """Leave the process usable after a failed call or capture."""
+        self._synchronize()
+        self.release()
+
+    def _spin(self, us: float) -> None:
+        self._torch.cuda._sleep(int(us * _SPIN_MHZ))
+
+    def _mark(self, stream: Any, gate: Any = None) -> Any:
+        if gate is not None:
+            stream.wait_event(gate)
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record(stream)
+        return event
+
+    def _gate_stream(self) -> Any:
+        """A stream that no pool hands out."""
+        if not hasattr(self, "_gate"):
+            handle = ctypes.c_void_p()
+            driver = ctypes.CDLL("libcuda.so.1")
+            driver.cuStreamCreate(ctypes.byref(handle), ctypes.c_uint(1))  # non-blocking
+            self._gate = self._torch.cuda.ExternalStream(handle.value)
+        return self._gate
+
+    def _pool(self) -> list[Any]:
+        """The default stream and every stream of torch's pools (32 a priority, handed out in
+        turn).
+        """
+        cuda = self._torch.cuda
+        least, greatest = cuda.Stream.priority_range()
+        found = {cuda.default_stream(self.index).cuda_stream: cuda.default_stream(self.index)}
+        for priority in range(greatest, least + 1):
+            for _ in range(32):
+                stream = cuda.Stream(self.index, priority=priority)
+                found[stream.cuda_stream] = stream
+        return list(found.values())
+
+    def _is_tensor(self, operand: Any) -> bool:
+        return isinstance(operand, self._torch.Tensor)
+
+
+def _torch_with_cuda() -> Any:
+    try:
+        torch = import_module("torch")
+    except ImportError as error:
+        raise MissingDependency(
+            f"Timing needs PyTorch, which cannot be imported ({error}).",
+            "Install it: pip install 'kernel-compass[gpu]'.",
+        ) from None
+    if not torch.cuda.is_available():
+        raise MeasurementError(
+            MeasurementCause.NO_GPU,
+            f"PyTorch {torch.__version__} finds no CUDA GPU.",
+            "See `kernel-compass doctor`; `kernel-compass advise` works without a GPU.",
+        )
+    return torch
+
+
+def _clocks_of(properties: Any) -> NvmlClocks | None:
+    uuid = getattr(properties, "uuid", None)
+    try:
+        return NvmlClocks(f"GPU-{uuid}") if uuid is not None else None
+    except (
+        Exception
+    ):  # no nvidia-ml-py, or NVML does not answer: clocks stay unknown, and it is said
+        return None
+
+
+def _driver_version() -> str | None:
+    try:
+        nvml = import_module("pynvml")
+        nvml.nvmlInit()
+        version = nvml.nvmlSystemGetDriverVersion()
+    except Exception:
+        return None
+    return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _out_of_memory(error: Exception) -> MeasurementError:
+    return MeasurementError(
+        MeasurementCause.OUT_OF_MEMORY,
+        f"The GPU ran out of memory: {_one_line(error)}",
+        "Free memory, or time a smaller shape.",
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
