@@ -36,18 +36,36 @@ def read_in_flight(src, sink, words, BLOCK: tl.constexpr):
     step = tl.num_programs(0).to(tl.int64) * BLOCK
     start = tl.program_id(0).to(tl.int64) * BLOCK
     offsets = start + tl.arange(0, BLOCK)
-    carry = tl.zeros((BLOCK,), tl.int32)
+    last = tl.zeros((BLOCK,), tl.int32)
     for _ in tl.range(0, tl.cdiv(words - start, step), num_stages=1, loop_unroll_factor=1):
-        # The next address depends on this value (by nothing: it is never negative).
-        offsets_now = offsets + tl.minimum(carry, 0)
-        carry = tl.load(src + offsets_now, mask=offsets_now < words, other=0)
+        # The address depends on the last value (by nothing: values are positive), so a round
+        # waits for the loads of the one before. The hints keep the loads 16 bytes wide.
+        here = tl.max_contiguous(tl.multiple_of(offsets + tl.minimum(last, 0), [4]), [4])
+        last = tl.load(src + here, mask=offsets < words, other=0)
         offsets += step
-    tl.store(sink + tl.arange(0, BLOCK), carry, mask=carry == ABSENT)
+    tl.store(sink + tl.arange(0, BLOCK), last, mask=last == ABSENT)
 
 
 @triton.jit
 def unpack_int4(src, sink, rounds, BLOCK: tl.constexpr):
-    """Unpack the eight 4-bit weights of a word to bf16, `rounds` times; one xor uses each."""
+    """Unpack the eight 4-bit weights of a word to bf16 pairs, `rounds` times; a xor uses each pair.
+
+    0x4300 | n is 128 + n in bf16: the cheapest exact conversion, whose offset a kernel folds into
+    its accumulator.
+    """
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    word = tl.load(src + offsets)
+    used = tl.zeros((BLOCK,), tl.int32)
+    for _ in range(rounds):
+        for nibble in tl.static_range(4):
+            used ^= ((word >> (4 * nibble)) & 0x000F000F) | 0x43004300
+        word += used & 0x01010101
+    tl.store(sink + tl.arange(0, BLOCK), used, mask=used == 0x7FFFFFFF)
+
+
+@triton.jit
+def unpack_int4_plain(src, sink, rounds, BLOCK: tl.constexpr):
+    """The same by integer-to-float conversion, as plain Triton code does it."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     word = tl.load(src + offsets)
     used = tl.zeros((BLOCK,), tl.int16)

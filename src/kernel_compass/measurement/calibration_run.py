@@ -1,0 +1,286 @@
+"""The live calibration of one GPU: every ceiling timed by slope, in one process.
+
+The order is that of need: launch costs first, then the curves, the capacity they show, products,
+unpacking, bytes in flight, and a kernel against itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from kernel_compass.analysis.capacity import effective_capacity, refine_grid, working_sets
+from kernel_compass.analysis.comparison import noise_floor
+from kernel_compass.measurement.clocks import clock_warnings, summarize
+from kernel_compass.measurement.datasheets import datasheet
+from kernel_compass.measurement.device import ClockReading
+from kernel_compass.measurement.paired import pair
+from kernel_compass.measurement.probes import (
+    IN_FLIGHT_BLOCK,
+    STREAM_CONFIGS,
+    WORD_BYTES,
+    StreamConfig,
+    StreamProbes,
+    products,
+)
+from kernel_compass.measurement.subject import Subject
+from kernel_compass.measurement.timing import TimingOptions, measure
+from kernel_compass.measurement.torch_device import TorchDevice
+from kernel_compass.records.calibration import (
+    Access,
+    Basis,
+    Calibration,
+    CurvePoint,
+    NoiseFloor,
+    Quantity,
+    StreamCurve,
+)
+from kernel_compass.records.measurement import LaunchMode, Measurement, PairedSamples
+from kernel_compass.records.profile import Regime
+from kernel_compass.units import MIB
+
+FORMATS = ("bf16", "fp8", "int8", "fp32")
+UNPACKED = ("int4", "int4_plain", "int8", "fp8")
+IN_FLIGHT_SHARE = 0.9
+NOISE_BYTES = 16 * MIB
+_TRIAL = TimingOptions(samples=3, replay_us=100.0, settle_us=500.0, check=False)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a calibration looks."""
+
+    samples: int
+    configs: Sequence[StreamConfig]
+    product_size: int
+    noise_pairs: int
+    rotation_bytes: int
+    refinements: int
+
+
+FULL = Effort(11, STREAM_CONFIGS, 8192, 60, 1 << 30, 2)
+QUICK = Effort(5, STREAM_CONFIGS[1:3], 8192, 20, 1 << 29, 1)
+
+
+@dataclass(frozen=True)
+class CalibrationProgress:
+    """How far the live procedure is."""
+
+    part: str
+    """What is being measured, in words."""
+    done: int
+    total: int
+
+
+OnProgress = Callable[[CalibrationProgress], None]
+
+
+def run_calibration(
+    quick: bool = False, on_progress: OnProgress | None = None, index: int = 0
+) -> Calibration:
+    """Measure one GPU's ceilings.
+
+    Args:
+        quick: fewer sizes, samples and configurations.
+        on_progress: told before each part.
+        index: of the device, as CUDA counts.
+
+    Raises:
+        MissingDependency: torch or triton is not installed.
+        MeasurementError: no GPU, or too little memory on it.
+    """
+    return _Run(TorchDevice(index), quick, on_progress or (lambda _: None)).calibration()
+
+
+def noise_samples(pairs: int, process: int = 0, index: int = 0) -> PairedSamples:
+    """One kernel against itself in this process: the raw material of the noise floor."""
+    device = TorchDevice(index)
+    return _noise(StreamProbes(device, 4 * NOISE_BYTES), device, pairs, process)
+
+
+@dataclass
+class _Run:
+    device: TorchDevice
+    quick: bool
+    tell: OnProgress
+    readings: list[ClockReading] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.effort = QUICK if self.quick else FULL
+        self.options = TimingOptions(
+            samples=self.effort.samples,
+            rotation_bytes=self.effort.rotation_bytes,
+            settle_us=2_000.0,
+            check=False,
+        )
+        self.done = 0
+        # launch cost, 4 curves, products, unpacking, bytes in flight, noise
+        self.total = 2 + 4 * len(working_sets(self.quick)) + len(FORMATS) + len(UNPACKED) + 4
+
+    def calibration(self) -> Calibration:
+        self._step("launch cost")
+        probes = StreamProbes(self.device, max(self.effort.rotation_bytes, 1 << 30))
+        t0_graph = self._launch_cost(probes, LaunchMode.GRAPH)
+        t0_eager = self._launch_cost(probes, LaunchMode.EAGER)
+        curves = tuple(self._curve(probes, a, r) for a, r in _CURVES)
+        warm = next(c for c in curves if (c.access, c.regime) == (Access.READ, Regime.WARM))
+        return Calibration(
+            name=_slug(self.device.environment().device.name),
+            environment=self.device.environment(),
+            launch_mode=LaunchMode.GRAPH,
+            curves=curves,
+            c_eff_bytes=effective_capacity([_arrays(warm)], source="warm read curve"),
+            peak_tflops=self._peaks(),
+            dequantization_tweights_s=self._unpacking(probes),
+            t0_graph_us=t0_graph,
+            t0_eager_us=t0_eager,
+            bytes_in_flight=self._in_flight(probes),
+            noise=self._noise_floor(probes),
+            datasheet=datasheet(self.device.environment().device.name),
+            notes=(*self.notes, *clock_warnings(summarize(self.readings))),
+        )
+
+    def _step(self, part: str) -> None:
+        self.tell(CalibrationProgress(part, min(self.done, self.total - 1), self.total))
+        self.done += 1
+        reading = self.device.clocks()
+        if reading:
+            self.readings.append(reading)
+
+    def _time(self, subject: Subject, regime: Regime = Regime.WARM, **changes: Any) -> Measurement:
+        options = replace(self.options, **changes)
+        return measure(subject, self.device, regime, options=options)
+
+    def _launch_cost(self, probes: StreamProbes, mode: LaunchMode) -> Quantity:
+        options = replace(self.options, samples=max(self.effort.samples, 11))
+        found = measure(probes.smallest_launch(), self.device, launch_mode=mode, options=options)
+        return _quantity(found, 1.0, f"slope of one-program launches, {mode.value}")
+
+    def _curve(self, probes: StreamProbes, access: Access, regime: Regime) -> StreamCurve:
+        points: dict[int, CurvePoint] = {}
+        dense = access is Access.READ and regime is Regime.WARM
+        todo: Sequence[int] = working_sets(self.quick)
+        for round_ in range(1 + (self.effort.refinements if dense else 0)):
+            for size in todo:
+                self._step(f"{_WORDS[access]}, {_NAMES[regime]}, {size / MIB:g} MiB")
+                points[size] = self._point(probes, access, regime, size)
+            ordered = tuple(points[size] for size in sorted(points))
+            if dense and round_ < self.effort.refinements:
+                todo = [s for s in refine_grid(_points(ordered)) if s not in points]
+                self.total += len(todo)
+        source = f"slope of a {_WORDS[access]} stream, best of {len(self.effort.configs)} forms"
+        return StreamCurve(access, regime, ordered, source)
+
+    def _point(self, probes: StreamProbes, access: Access, regime: Regime, size: int) -> CurvePoint:
+        cold = regime is Regime.COLD
+        room = probes.total_bytes if access is Access.READ else 2 * probes.total_bytes
+        sets = max(room // size, 2) if cold else 1
+        if cold:
+            sets = 1 << (sets.bit_length() - 1)
+
+        def time(config: StreamConfig, **changes: Any) -> Measurement:
+            return self._time(probes.stream(access, size, config, sets), regime, **changes)
+
+        trial = {"samples": 3, "replay_us": 100.0, "settle_us": 500.0}
+        best = min(self.effort.configs, key=lambda c: time(c, **trial).median_us)
+        return CurvePoint(size, time(best).median_us)
+
+    def _peaks(self) -> dict[str, Quantity]:
+        found = {}
+        for name in FORMATS:
+            self._step(f"{name} matrix product")
+            made = products(self.device, [name], self.effort.product_size)
+            if not made:
+                found[name] = Quantity(
+                    None, Basis.ABSENT, "this card or PyTorch has no such product"
+                )
+                continue
+            time = self._time(made[0].subject, samples=5, settle_us=30_000.0)
+            side = round((made[0].flops / 2) ** (1 / 3))
+            source = f"torch product of {side} x {side} x {side}, random data"
+            found[name] = _rate(time, made[0].flops / 1e6, source)
+            del made
+            self.device.release()
+        return found
+
+    def _unpacking(self, probes: StreamProbes) -> dict[str, Quantity]:
+        found = {}
+        programs = 16 * self.device.sm_count
+        for kind in UNPACKED:
+            self._step(f"unpacking {kind}")
+            subject, weights = probes.unpack(kind, 64, programs)
+            source = f"in registers, {programs} programs, one use a weight or pair"
+            found[kind] = _rate(self._time(subject), weights / 1e6, source)
+        return found
+
+    def _in_flight(self, probes: StreamProbes) -> dict[str, Quantity]:
+        self._step("bytes in flight")
+        levels = {"dram": (Regime.COLD, 256 * MIB, 4), "l2": (Regime.WARM, 16 * MIB, 1)}
+        return {
+            level: self._saturation(probes, regime, size, sets)
+            for level, (regime, size, sets) in levels.items()
+        }
+
+    def _saturation(self, probes: StreamProbes, regime: Regime, size: int, sets: int) -> Quantity:
+        """Bytes in flight from which on the bandwidth is 90 % of its plateau."""
+        each = IN_FLIGHT_BLOCK * WORD_BYTES
+        steps = (1, 2, 3, 4, 6, 8, 12, 16)
+        programs = [step * self.device.sm_count for step in steps]
+        times = [
+            self._time(probes.in_flight(size, p, sets), regime, samples=5).median_us
+            for p in programs
+        ]
+        wanted = min(times) / IN_FLIGHT_SHARE
+        first = next(i for i, t in enumerate(times) if t <= wanted)
+        low = programs[first - 1] * each if first else 0
+        value = float(programs[first] * each)
+        source = f"{size // MIB} MiB by programs of 4 KiB in flight each"
+        return Quantity(value, Basis.MEASURED, source, float(low), value)
+
+    def _noise_floor(self, probes: StreamProbes) -> NoiseFloor:
+        self._step("a kernel against itself")
+        samples = _noise(probes, self.device, self.effort.noise_pairs, 0)
+        return noise_floor([samples])
+
+
+_CURVES: Iterable[tuple[Access, Regime]] = (
+    (Access.READ, Regime.WARM),
+    (Access.READ, Regime.COLD),
+    (Access.READ_WRITE, Regime.WARM),
+    (Access.READ_WRITE, Regime.COLD),
+)
+_WORDS = {Access.READ: "read", Access.READ_WRITE: "read and write"}
+_NAMES = {Regime.WARM: "re-read", Regime.COLD: "rotated"}
+
+
+def _noise(probes: StreamProbes, device: TorchDevice, pairs: int, process: int) -> PairedSamples:
+    subject = probes.stream(Access.READ, NOISE_BYTES, STREAM_CONFIGS[2], 1)
+    timer = pair(subject, subject, device, options=TimingOptions(check=False))
+    return timer.take(pairs, process)
+
+
+def _points(points: Sequence[CurvePoint]) -> list[tuple[int, float]]:
+    return [(point.bytes, point.duration_us) for point in points]
+
+
+def _arrays(curve: StreamCurve) -> list[tuple[int, float]]:
+    return _points(curve.points)
+
+
+def _quantity(found: Measurement, factor: float, source: str) -> Quantity:
+    low, high = found.quantile_us(0.25) * factor, found.quantile_us(0.75) * factor
+    return Quantity(found.median_us * factor, Basis.MEASURED, source, low, high)
+
+
+def _rate(found: Measurement, amount: float, source: str) -> Quantity:
+    """Amount (1e6 operations) a microsecond = 1e12 operations a second."""
+    rates = sorted(amount / found.quantile_us(q) for q in (0.25, 0.75))
+    return Quantity(amount / median(found.samples_us), Basis.MEASURED, source, *rates)
+
+
+def _slug(name: str | None) -> str:
+    words = (name or "gpu").lower().replace("nvidia", "").split()
+    return "-".join(words) or "gpu"
