@@ -50,6 +50,16 @@ class NvmlClocks:
             tuple(name for bit, name in THROTTLE_BITS.items() if bits & bit),
         )
 
+    def memory_pin_tbs(self) -> float | None:
+        """Highest memory clock x 2 transfers a clock x bus width, TB/s."""
+        nvml = self._nvml
+        try:
+            mhz = nvml.nvmlDeviceGetMaxClockInfo(self._handle, nvml.NVML_CLOCK_MEM)
+            bits = nvml.nvmlDeviceGetMemoryBusWidth(self._handle)
+        except Exception:  # an older driver, or a MIG slice
+            return None
+        return float(mhz) * 1e6 * 2 * bits / 8 / 1e12
+
 
 def summarize(readings: Sequence[ClockReading]) -> Clocks:
     """The range of some readings."""

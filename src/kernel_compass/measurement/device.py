@@ -80,8 +80,11 @@ class TimingDevice(Protocol):
     def clocks(self) -> ClockReading | None:
         """The clocks now, where the driver tells."""
 
-    def persisting_l2_bytes(self) -> int:
-        """L2 set aside for persisting accesses: a flush does not reach it."""
+    def carve_out(self) -> tuple[int, int]:
+        """Bytes of L2 set aside for persisting accesses: when this device was opened, and now."""
+
+    def memory_pin_tbs(self) -> float | None:
+        """What the memory's pins can carry at most, TB/s; None where the driver does not say."""
 
     def leaves_work_on_side_streams(self, call: Call) -> bool:
         """Whether work of the call is still to run when the queue has drained."""

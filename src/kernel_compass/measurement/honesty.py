@@ -76,13 +76,13 @@ def _check_does_work(subject: Subject, device: TimingDevice) -> None:
 
 
 def _check_carve_out(device: TimingDevice) -> None:
-    reserved = device.persisting_l2_bytes()
-    if reserved > 0:
+    then, now = device.carve_out()
+    if now != then:
         raise MeasurementError(
             MeasurementCause.L2_PERSISTING,
-            f"{bytes_text(reserved)} of L2 are set aside for persisting accesses, which survive "
-            "rotation and flushes.",
-            "Call cudaCtxResetPersistingL2Cache, and set cudaLimitPersistingL2CacheSize to 0.",
+            f"The L2 set aside for persisting accesses was changed from {bytes_text(then)} to "
+            f"{bytes_text(now)} in this process: what lies there survives rotation and flushes.",
+            f"Set cudaLimitPersistingL2CacheSize back to {then} bytes.",
         )
 
 
@@ -94,3 +94,21 @@ def _check_streams(subject: Subject, device: TimingDevice) -> None:
             "would not be counted.",
             "Let the current stream wait for the side stream before returning (wait_stream).",
         )
+
+
+def cold_doubt(streamed_bytes: int, time_us: float, device: TimingDevice) -> str | None:
+    """Why a cold time cannot be one: faster than the memory's pins allow; None where it can be.
+
+    Args:
+        streamed_bytes: of one launch.
+        time_us: of one launch.
+        device: for the pins' bandwidth, memory clock x 2 x bus width.
+    """
+    limit = device.memory_pin_tbs()
+    if limit is None or streamed_bytes <= limit * 1e6 * time_us:
+        return None
+    return (
+        f"{bytes_text(streamed_bytes)} in {time_us:.2f} us is "
+        f"{streamed_bytes / time_us / 1e6:.2f} TB/s, and the memory's pins carry {limit:.2f} TB/s: "
+        "L2 served part of them"
+    )

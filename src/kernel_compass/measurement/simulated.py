@@ -50,7 +50,8 @@ class SimulatedDevice:
     memory_bytes: int = 128 << 30
     clock_mhz: Sequence[float] = (1980.0,)
     throttle: tuple[str, ...] = ()
-    persisting_bytes: int = 0
+    carve_out_bytes: tuple[int, int] = (0, 0)
+    pin_tbs: float | None = 4.9
     side_stream: bool = False
     seed: int = 0
 
@@ -152,9 +153,13 @@ class SimulatedDevice:
         self._readings += 1
         return ClockReading(mhz, 3201.0, self.throttle)
 
-    def persisting_l2_bytes(self) -> int:
+    def carve_out(self) -> tuple[int, int]:
         """As set."""
-        return self.persisting_bytes
+        return self.carve_out_bytes
+
+    def memory_pin_tbs(self) -> float | None:
+        """As set."""
+        return self.pin_tbs
 
     def leaves_work_on_side_streams(self, call: Call) -> bool:
         """As set."""

@@ -17,7 +17,7 @@ from typing import Any
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.clocks import clock_warnings, summarize
 from kernel_compass.measurement.device import Call, ClockReading, NotCapturable, TimingDevice
-from kernel_compass.measurement.honesty import check_subject
+from kernel_compass.measurement.honesty import check_subject, cold_doubt
 from kernel_compass.measurement.subject import Subject, rotation, streamed_bytes, subject_of
 from kernel_compass.records.measurement import ColdMethod, LaunchMode, Measurement
 from kernel_compass.records.profile import Regime
@@ -178,7 +178,7 @@ def run_plan(
         warnings=clock_warnings(clocks),
         replay_overhead_us=median(overheads),
     )
-    return _judged(result)
+    return _judged(result, device)
 
 
 def sample(plan: Plan, device: TimingDevice, long_first: bool = False) -> tuple[float, float]:
@@ -212,13 +212,17 @@ def _slope(
     return (t2 - t1) / plan.launches, 2 * t1 - t2
 
 
-def _judged(result: Measurement) -> Measurement:
+def _judged(result: Measurement, device: TimingDevice) -> Measurement:
     if result.median_us <= 0:
         raise MeasurementError(
             MeasurementCause.UNSTABLE,
             f"The slope is {result.median_us:.3f} us a launch: lost in noise.",
             "Time it with longer replays (TimingOptions(replay_us=...)) on a quiet GPU.",
         )
+    doubt = cold_doubt(result.streamed_bytes, result.median_us, device)
+    if result.regime is Regime.COLD and doubt:
+        remedy = "Look for persisting accesses, and for sets that share memory."
+        raise MeasurementError(MeasurementCause.NOT_COLD, f"This is no cold time: {doubt}.", remedy)
     if result.spread_pct > SPREAD_WARNING_PCT:
         text = f"half of the samples lie {result.spread_pct:.0f} % or more from the median"
         return replace(result, warnings=(*result.warnings, text))

@@ -49,6 +49,8 @@ class TorchDevice:
         self._primer_us = FIRST_PRIMER_US
         self._clocks = _clocks_of(self._properties)
         self._flush_buffer: Any = None
+        self._torch.zeros(1, device=f"cuda:{index}")  # the context exists from here on
+        self._carve_out = _persisting_limit()
 
     @property
     def torch(self) -> Any:
@@ -168,15 +170,20 @@ class TorchDevice:
         """The clocks now; None without nvidia-ml-py."""
         return self._clocks.read() if self._clocks else None
 
-    def persisting_l2_bytes(self) -> int:
-        """The driver's limit on persisting L2 of this context."""
-        size = ctypes.c_size_t()
-        try:
-            driver = ctypes.CDLL("libcuda.so.1")
-            code = driver.cuCtxGetLimit(ctypes.byref(size), _CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
-        except (OSError, AttributeError):
-            return 0
-        return int(size.value) if code == 0 else 0
+    def carve_out(self) -> tuple[int, int]:
+        """The context's limit on persisting L2, when this device was opened and now.
+
+        The driver's default is not 0 (11 MiB of 60 on an H200), and harmless while nothing asks
+        for persistence; lines left over from earlier are made ordinary here.
+        """
+        driver = _driver()
+        if driver is not None:
+            driver.cuCtxResetPersistingL2Cache()
+        return self._carve_out, _persisting_limit()
+
+    def memory_pin_tbs(self) -> float | None:
+        """Memory clock x 2 (both edges) x bus width, as NVML tells them."""
+        return self._clocks.memory_pin_tbs() if self._clocks else None
 
     def leaves_work_on_side_streams(self, call: Call) -> bool:
         """Whether the current stream drains while work of the call waits on another stream.
@@ -316,6 +323,21 @@ def _torch_with_cuda() -> Any:
             "See `kernel-compass doctor`; `kernel-compass advise` works without a GPU.",
         )
     return torch
+
+
+def _driver() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def _persisting_limit() -> int:
+    size, driver = ctypes.c_size_t(), _driver()
+    if driver is None:
+        return 0
+    code = driver.cuCtxGetLimit(ctypes.byref(size), _CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+    return int(size.value) if code == 0 else 0
 
 
 def _clocks_of(properties: Any) -> NvmlClocks | None:
