@@ -77,7 +77,8 @@ class StreamProbes:
         def run(src: Any, dst: Any) -> None:
             kernel[grid](src, dst, words, BLOCK=config.block, num_warps=config.warps)
 
-        return Subject(run, streamed=slices[0], sets=tuple(slices[1:]))
+        outputs = (self._sink,) if read_only else ()
+        return Subject(run, streamed=slices[0], outputs=outputs, sets=tuple(slices[1:]))
 
     def in_flight(self, size: int, programs: int, sets: int) -> Subject:
         """Read `size` bytes a launch with `programs` x 4 KiB in flight."""
@@ -88,7 +89,7 @@ class StreamProbes:
         def run(src: Any, dst: Any) -> None:
             kernel[(programs,)](src, dst, words, BLOCK=IN_FLIGHT_BLOCK, num_warps=4)
 
-        return Subject(run, streamed=slices[0], sets=tuple(slices[1:]))
+        return Subject(run, slices[0], outputs=(self._sink,), sets=tuple(slices[1:]))
 
     def unpack(self, kind: str, rounds: int, programs: int) -> tuple[Subject, int]:
         """Unpack weights in registers, and how many a launch converts.
@@ -104,7 +105,7 @@ class StreamProbes:
         def run(src: Any, dst: Any) -> None:
             kernel[(programs,)](src, dst, rounds, BLOCK=1024, num_warps=4)
 
-        return Subject(run, (self._buffer, self._sink)), programs * 1024 * a_word * rounds
+        return Subject(run, (self._buffer,), outputs=(self._sink,)), programs * 1024 * a_word * rounds
 
     def smallest_launch(self) -> Subject:
         """One program that touches one word."""
@@ -115,9 +116,9 @@ class StreamProbes:
 
         return Subject(run, streamed=(self._sink,))
 
-    def _slices(self, start: int, words: int, read_only: bool) -> tuple[Any, Any]:
+    def _slices(self, start: int, words: int, read_only: bool) -> tuple[Any, ...]:
         src = self._buffer[start : start + words]
-        return src, self._sink if read_only else self._other[start : start + words]
+        return (src,) if read_only else (src, self._other[start : start + words])
 
     def _random(self, words: int) -> Any:
         torch = self._torch
