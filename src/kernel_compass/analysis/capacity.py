@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kernel_compass.analysis.capacity_curve import Curve, curve_of, resampled, theil_sen
+from kernel_compass.analysis.capacity_curve import curve_of, resampled, theil_sen
 from kernel_compass.records.calibration import Basis, Quantity
 from kernel_compass.units import bytes_text
 
@@ -39,7 +39,7 @@ MIN_DROP_PCT = 10.0
 MIN_SIZES = 5
 _RESAMPLES = 200
 _COVERAGE = 0.95
-_RECOVERS_WITHIN = 1.5
+_RECOVERS_WITHIN = 2.0
 """A dip ends within this factor of its first size; beyond, the branch is too far extrapolated."""
 
 Array = npt.NDArray[np.float64]
@@ -65,7 +65,7 @@ class Capacity:
 
 
 def c_eff(sizes_bytes: npt.ArrayLike, times_us: npt.ArrayLike, seed: int = 0) -> Quantity:
-    """The effective capacity as a calibrated quantity, `absent` with the reason where there is none.
+    """The effective capacity as a calibrated quantity; `absent`, with the reason, without a cliff.
 
     Args:
         sizes_bytes: working sets, shape `(sizes,)`, in any order.
@@ -86,16 +86,14 @@ def c_eff(sizes_bytes: npt.ArrayLike, times_us: npt.ArrayLike, seed: int = 0) ->
     return Quantity(
         value=found.c_eff_bytes,
         basis=Basis.MEASURED,
-        source=f"end of the L2 branch of the warm read curve ({len(curve.repeats)} repeats, "
+        source=f"end of the L2 branch of the warm read curve ({_count(curve)}, "
         f"bandwidth falls by {found.drop_pct:.0f} %)",
         low=found.low_bytes,
         high=found.high_bytes,
     )
 
 
-def capacity(
-    sizes_bytes: npt.ArrayLike, times_us: npt.ArrayLike, seed: int = 0
-) -> Capacity | None:
+def capacity(sizes_bytes: npt.ArrayLike, times_us: npt.ArrayLike, seed: int = 0) -> Capacity | None:
     """The cliff of a warm curve with its interval; `None` where there is none.
 
     Arguments and errors as for `c_eff`. With one repeat the interval is the grid's alone.
@@ -135,7 +133,7 @@ def _cliff(sizes: Array, times: Array) -> tuple[float, float, float, float] | No
         best, foot, drop = found
         excess = times / _branch(sizes, times, best) - 1
         on = np.flatnonzero(excess <= DEPARTURE_PCT / 100)
-        last = int(max(on[on < foot], default=best))
+        last = int(max([best, *on[on < foot]]))  # the best size is on it, however curved
         back = on[(on > foot) & (sizes[on] <= _RECOVERS_WITHIN * sizes[last + 1])]
         if back.size < 2:
             return float(sizes[last]), float(sizes[last + 1]), float(sizes[foot]), drop
@@ -152,7 +150,7 @@ def _deepest_fall(bandwidth: Array) -> tuple[int, int, float] | None:
     foot = int(np.argmax(fall))
     if 100 * fall[foot] < MIN_DROP_PCT:
         return None
-    best = int(np.argmax(smooth[: foot + 1]))
+    best = foot - int(np.argmax(smooth[foot::-1]))  # the last of equals
     near = slice(max(best - 1, 0), min(best + 2, foot))
     return near.start + int(np.argmax(bandwidth[near])), foot, float(100 * fall[foot])
 
@@ -160,16 +158,21 @@ def _deepest_fall(bandwidth: Array) -> tuple[int, int, float] | None:
 def _median_of_three(values: Array) -> Array:
     """Running median; the ends lean on their neighbours, so that one alone is no fall."""
     padded = np.concatenate([[min(values[:2])], values, [max(values[-2:])]])
-    return np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 3)
+    return np.asarray(np.median(windows, axis=1), float)
 
 
 def _branch(sizes: Array, times: Array, best: int) -> Array:
     """The L2 branch's times at all sizes, from those up to the best one."""
     first = min(int(np.searchsorted(sizes, sizes[best] / 2)), max(best - 2, 0))
     x, y = sizes[first : best + 1], times[first : best + 1]
-    slope = float(np.clip(theil_sen(x, y), 0.0, times[best] / sizes[best]))
-    line: Array = np.median(y - slope * x) + slope * sizes
-    return line
+    at_best_bandwidth = float(np.min(_median_of_three(times / sizes)[first : best + 1]))
+    slope = float(np.clip(theil_sen(x, y), 0.0, at_best_bandwidth))
+    return np.asarray(np.median(y - slope * x) + slope * sizes, float)
+
+
+def _count(curve: Curve) -> str:
+    return "1 repeat" if len(curve.repeats) == 1 else f"{len(curve.repeats)} repeats"
 
 
 def _absent(why: str) -> Quantity:
