@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kernel_compass.analysis.capacity_curve import curve_of, resampled, theil_sen
+from kernel_compass.analysis.capacity_curve import Curve, curve_of, resampled, theil_sen
 from kernel_compass.records.calibration import Basis, Quantity
 from kernel_compass.units import bytes_text
 
