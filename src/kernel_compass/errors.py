@@ -97,6 +97,8 @@ class MeasurementCause(StrEnum):
     L2_PERSISTING = "l2_persisting"
     NOT_COLD = "not_cold"
     UNSTABLE = "unstable"
+    TIMEOUT = "timeout"
+    WORKER_DIED = "worker_died"
 
 
 class MeasurementError(KernelCompassError):

@@ -1,0 +1,156 @@
+"""Run a measuring task in a fresh process: CUDA is never initialised in the caller's own.
+
+A task is a function named `package.module:function` that takes its arguments as a dictionary and
+a function to tell progress with, and returns a dictionary; both must be JSON. Whatever it does
+(crash, hang, `os._exit`, leave processes behind, write to standard output) costs this task alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import kernel_compass
+from kernel_compass.errors import MeasurementCause, MeasurementError
+from kernel_compass.measurement.task_failures import ended_without_answer, error_of
+from kernel_compass.measurement.task_pipes import Lines, Tail, send_in_background
+from kernel_compass.process_family import GRACE_S, end_family, has_ended, termination_raises
+
+Arguments = Mapping[str, Any]
+OnProgress = Callable[[dict[str, Any]], None]
+
+WORKER = "kernel_compass.measurement.task_worker"
+_TICK_S = 0.05
+
+
+def run_task(
+    dotted_name: str,
+    arguments: Arguments,
+    on_progress: OnProgress | None = None,
+    timeout_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    grace_s: float = GRACE_S,
+) -> dict[str, Any]:
+    """Run a task in a process of its own and return what it returned.
+
+    Args:
+        dotted_name: `package.module:function`.
+        arguments: what the function gets; JSON.
+        on_progress: called, in this thread, with each dictionary the task tells.
+        timeout_s: seconds until the process and all it started are killed; `None` = never.
+        environment: variables set for it beside those of this process.
+        grace_s: seconds between interrupting and killing, for Ctrl-C and time-outs.
+
+    Raises:
+        KernelCompassError: the task raised it there; it is raised here alike.
+        MeasurementError: it failed in another way (`callable_failed`, `out_of_memory`), ended
+            without an answer (`worker_died`) or not at all (`timeout`).
+        ValueError: the arguments are not JSON.
+        KeyboardInterrupt: interrupted; the process and all it started have ended by then.
+    """
+    request = {"task": dotted_name, "arguments": dict(arguments), "path": sys.path}
+    line = json.dumps(request, allow_nan=False).encode() + b"\n"
+    with termination_raises():
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", WORKER],
+            env=_environment(environment or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        lines, tail = Lines(process.stdout), Tail(process.stderr)
+        try:
+            # The pipe stays open: its end tells the worker that we are gone. The worker waits for
+            # the interrupt after its answer: its children can be found as long as it lives.
+            send_in_background(process.stdin, line)
+            answer = _answer(process, lines, on_progress, _deadline(timeout_s))
+        finally:
+            end_family(process, grace_s)
+            for end in (lines, tail):
+                end.finish()
+            _close(process)
+    if answer is None and timeout_s is not None and lines.timed_out:
+        raise _timeout(dotted_name, timeout_s, tail)
+    if answer is None:
+        raise ended_without_answer(dotted_name, process.returncode, tail.lines())
+    if "error" in answer:
+        raise error_of(answer["error"])
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Ours, and this very package first, installed or not."""
+    here = str(Path(kernel_compass.__file__).parents[1])
+    known = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join([here, known]) if known else here
+    return {**os.environ, "PYTHONPATH": path, **extra}
+
+
+def _deadline(timeout_s: float | None) -> float:
+    return float("inf") if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _answer(
+    process: subprocess.Popen[bytes],
+    lines: Lines,
+    on_progress: OnProgress | None,
+    deadline: float,
+) -> dict[str, Any] | None:
+    """The task's result or error; `None` where the process or the time ended without one."""
+    while True:
+        ended = has_ended(process.pid)
+        if ended:
+            lines.finish()  # what is still in the pipe was written before the end
+        try:
+            message = _message(lines.get(_TICK_S if not ended else 0.0))
+        except queue.Empty:
+            if ended:
+                return None
+            message = {}
+        if "progress" in message and on_progress is not None:
+            on_progress(message["progress"])
+        if "result" in message or "error" in message:
+            return message
+        if time.monotonic() > deadline:
+            lines.timed_out = True
+            return None
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    """A line of the worker; anything else that got into the pipe is no message."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    known = isinstance(message, dict) and len(message) == 1
+    if not known or not isinstance(next(iter(message.values())), dict):
+        return {}
+    return dict(message)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:  # what was never read there is of no use now
+                continue
+
+
+def _timeout(name: str, timeout_s: float, tail: Tail) -> MeasurementError:
+    said = tail.lines()
+    last = f" Its last line: {said[-1]}" if said else ""
+    return MeasurementError(
+        MeasurementCause.TIMEOUT,
+        f"{name} did not end within {timeout_s:g} s and was killed.{last}",
+        "Allow more time, or look with `nvidia-smi` at what else uses the GPU.",
+    )
