@@ -48,6 +48,11 @@ def percent_text(value: float | None) -> str:
     return f"{value:.0f} %" if abs(value) >= 10 else f"{value:.1f} %"
 
 
+def speedup_text(value: float | None) -> str:
+    """A ratio of times as text: `1.031x`."""
+    return MISSING if value is None else f"{value:.3f}x"
+
+
 def quantity_text(value: float | None, unit: str) -> str:
     """A value with its unit, by the unit's own rule where there is one."""
     if value is None:
