@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from kernel_compass.analysis.capacity import effective_capacity, refine_grid, working_sets
-from kernel_compass.analysis.comparison import noise_floor
+from kernel_compass.analysis.capacity import c_eff
+from kernel_compass.analysis.capacity_grid import refine_grid, working_sets
 from kernel_compass.measurement.clocks import clock_warnings, summarize
 from kernel_compass.measurement.datasheets import datasheet
 from kernel_compass.measurement.device import ClockReading
@@ -45,7 +45,6 @@ FORMATS = ("bf16", "fp8", "int8", "fp32")
 UNPACKED = ("int4", "int4_plain", "int8", "fp8")
 IN_FLIGHT_SHARE = 0.9
 NOISE_BYTES = 16 * MIB
-_TRIAL = TimingOptions(samples=3, replay_us=100.0, settle_us=500.0, check=False)
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,14 @@ class Effort:
     samples: int
     configs: Sequence[StreamConfig]
     product_size: int
-    noise_pairs: int
     rotation_bytes: int
     refinements: int
+    """Times the warm curve is made denser around its cliff."""
+    refine_points: int
 
 
-FULL = Effort(11, STREAM_CONFIGS, 8192, 60, 1 << 30, 2)
-QUICK = Effort(5, STREAM_CONFIGS[1:3], 8192, 20, 1 << 29, 1)
+FULL = Effort(11, STREAM_CONFIGS, 8192, 1 << 30, 2, 24)
+QUICK = Effort(5, STREAM_CONFIGS[1:3], 8192, 1 << 29, 2, 6)
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,25 @@ def run_calibration(
 
 
 def noise_samples(pairs: int, process: int = 0, index: int = 0) -> PairedSamples:
-    """One kernel against itself in this process: the raw material of the noise floor."""
+    """One kernel against itself in this process: the raw material of the noise floor.
+
+    Args:
+        pairs: ABBA blocks.
+        process: which fresh process this is.
+        index: of the device.
+    """
     device = TorchDevice(index)
-    return _noise(StreamProbes(device, 4 * NOISE_BYTES), device, pairs, process)
+    probes = StreamProbes(device, 4 * NOISE_BYTES)
+    subject = probes.stream(Access.READ, NOISE_BYTES, STREAM_CONFIGS[2], 1)
+    timer = pair(subject, subject, device, options=TimingOptions(check=False))
+    return timer.take(pairs, process)
+
+
+def warm_capacity(quick: bool = False, index: int = 0) -> tuple[Quantity, StreamCurve]:
+    """The effective capacity alone, and the curve it was read from."""
+    run = _Run(TorchDevice(index), quick, lambda _: None)
+    curve = run.curve(StreamProbes(run.device), Access.READ, Regime.WARM)
+    return c_eff(*_arrays(curve.points)), curve
 
 
 @dataclass
@@ -117,28 +133,29 @@ class _Run:
             check=False,
         )
         self.done = 0
-        # launch cost, 4 curves, products, unpacking, bytes in flight, noise
-        self.total = 2 + 4 * len(working_sets(self.quick)) + len(FORMATS) + len(UNPACKED) + 4
+        # Launch cost, curves, products, unpacking, bytes in flight.
+        self.total = 2 + 4 * len(working_sets(self.quick)) + len(FORMATS) + len(UNPACKED)
 
     def calibration(self) -> Calibration:
+        """Everything, in order."""
         self._step("launch cost")
         probes = StreamProbes(self.device, max(self.effort.rotation_bytes, 1 << 30))
         t0_graph = self._launch_cost(probes, LaunchMode.GRAPH)
         t0_eager = self._launch_cost(probes, LaunchMode.EAGER)
-        curves = tuple(self._curve(probes, a, r) for a, r in _CURVES)
+        curves = tuple(self.curve(probes, a, r) for a, r in _CURVES)
         warm = next(c for c in curves if (c.access, c.regime) == (Access.READ, Regime.WARM))
         return Calibration(
             name=_slug(self.device.environment().device.name),
             environment=self.device.environment(),
             launch_mode=LaunchMode.GRAPH,
             curves=curves,
-            c_eff_bytes=effective_capacity([_arrays(warm)], source="warm read curve"),
+            c_eff_bytes=c_eff(*_arrays(warm.points)),
             peak_tflops=self._peaks(),
             dequantization_tweights_s=self._unpacking(probes),
             t0_graph_us=t0_graph,
             t0_eager_us=t0_eager,
             bytes_in_flight=self._in_flight(probes),
-            noise=self._noise_floor(probes),
+            noise=NoiseFloor(_NO_NOISE, _NO_NOISE),
             datasheet=datasheet(self.device.environment().device.name),
             notes=(*self.notes, *clock_warnings(summarize(self.readings))),
         )
@@ -159,7 +176,8 @@ class _Run:
         found = measure(probes.smallest_launch(), self.device, launch_mode=mode, options=options)
         return _quantity(found, 1.0, f"slope of one-program launches, {mode.value}")
 
-    def _curve(self, probes: StreamProbes, access: Access, regime: Regime) -> StreamCurve:
+    def curve(self, probes: StreamProbes, access: Access, regime: Regime) -> StreamCurve:
+        """Times over the working set; the warm read curve is made dense around its cliff."""
         points: dict[int, CurvePoint] = {}
         dense = access is Access.READ and regime is Regime.WARM
         todo: Sequence[int] = working_sets(self.quick)
@@ -169,7 +187,7 @@ class _Run:
                 points[size] = self._point(probes, access, regime, size)
             ordered = tuple(points[size] for size in sorted(points))
             if dense and round_ < self.effort.refinements:
-                todo = [s for s in refine_grid(_points(ordered)) if s not in points]
+                todo = refine_grid(*_arrays(ordered), max_points=self.effort.refine_points)
                 self.total += len(todo)
         source = f"slope of a {_WORDS[access]} stream, best of {len(self.effort.configs)} forms"
         return StreamCurve(access, regime, ordered, source)
@@ -184,8 +202,7 @@ class _Run:
         def time(config: StreamConfig, **changes: Any) -> Measurement:
             return self._time(probes.stream(access, size, config, sets), regime, **changes)
 
-        trial = {"samples": 3, "replay_us": 100.0, "settle_us": 500.0}
-        best = min(self.effort.configs, key=lambda c: time(c, **trial).median_us)
+        best = min(self.effort.configs, key=lambda c: time(c, **_TRIAL).median_us)
         return CurvePoint(size, time(best).median_us)
 
     def _peaks(self) -> dict[str, Quantity]:
@@ -240,11 +257,6 @@ class _Run:
         source = f"{size // MIB} MiB by programs of 4 KiB in flight each"
         return Quantity(value, Basis.MEASURED, source, float(low), value)
 
-    def _noise_floor(self, probes: StreamProbes) -> NoiseFloor:
-        self._step("a kernel against itself")
-        samples = _noise(probes, self.device, self.effort.noise_pairs, 0)
-        return noise_floor([samples])
-
 
 _CURVES: Iterable[tuple[Access, Regime]] = (
     (Access.READ, Regime.WARM),
@@ -252,22 +264,14 @@ _CURVES: Iterable[tuple[Access, Regime]] = (
     (Access.READ_WRITE, Regime.WARM),
     (Access.READ_WRITE, Regime.COLD),
 )
+_TRIAL: dict[str, Any] = {"samples": 3, "replay_us": 100.0, "settle_us": 500.0}
+_NO_NOISE = Quantity(None, Basis.ABSENT, "one process cannot see the noise between processes")
 _WORDS = {Access.READ: "read", Access.READ_WRITE: "read and write"}
 _NAMES = {Regime.WARM: "re-read", Regime.COLD: "rotated"}
 
 
-def _noise(probes: StreamProbes, device: TorchDevice, pairs: int, process: int) -> PairedSamples:
-    subject = probes.stream(Access.READ, NOISE_BYTES, STREAM_CONFIGS[2], 1)
-    timer = pair(subject, subject, device, options=TimingOptions(check=False))
-    return timer.take(pairs, process)
-
-
-def _points(points: Sequence[CurvePoint]) -> list[tuple[int, float]]:
-    return [(point.bytes, point.duration_us) for point in points]
-
-
-def _arrays(curve: StreamCurve) -> list[tuple[int, float]]:
-    return _points(curve.points)
+def _arrays(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
+    return [point.bytes for point in points], [point.duration_us for point in points]
 
 
 def _quantity(found: Measurement, factor: float, source: str) -> Quantity:

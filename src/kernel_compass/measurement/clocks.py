@@ -58,7 +58,7 @@ class NvmlClocks:
             bits = nvml.nvmlDeviceGetMemoryBusWidth(self._handle)
         except Exception:  # an older driver, or a MIG slice
             return None
-        return float(mhz) * 1e6 * 2 * bits / 8 / 1e12
+        return float(mhz * 1e6 * 2 * bits / 8 / 1e12)
 
 
 def summarize(readings: Sequence[ClockReading]) -> Clocks:

@@ -105,7 +105,9 @@ class StreamProbes:
         def run(src: Any, dst: Any) -> None:
             kernel[(programs,)](src, dst, rounds, BLOCK=1024, num_warps=4)
 
-        return Subject(run, (self._buffer,), outputs=(self._sink,)), programs * 1024 * a_word * rounds
+        return Subject(
+            run, (self._buffer,), outputs=(self._sink,)
+        ), programs * 1024 * a_word * rounds
 
     def smallest_launch(self) -> Subject:
         """One program that touches one word."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import platform
@@ -124,23 +125,25 @@ class TorchDevice:
 
     def capture(self, calls: Sequence[Call]) -> Call:
         """One CUDA graph of these calls, as a call that replays it."""
-        torch = self._torch
-        graph = torch.cuda.CUDAGraph()
-
-        def record() -> None:
-            with torch.cuda.graph(graph, stream=self._stream):
-                for call in calls:
-                    call()
-
+        cuda, pool = self._torch.cuda, self._torch.cuda.graph_pool_handle()
+        graph = cuda.CUDAGraph()
+        first: list[Exception] = []
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), cuda.graph(graph, pool=pool, stream=self._stream):
                 warnings.filterwarnings("ignore", message=".*CUDA Graph is empty.*")
-                record()
-        except torch.OutOfMemoryError as error:
-            raise _out_of_memory(error) from None
+                try:
+                    for call in calls:
+                        call()
+                except Exception as error:  # the capture must be ended in order, whatever it was
+                    first.append(error)
         except Exception as error:
-            self._recover()
-            raise NotCapturable(_one_line(error)) from None
+            first.append(error)
+        if first:
+            del graph
+            self._recover_from_capture(pool)
+            if isinstance(first[0], self._torch.OutOfMemoryError):
+                raise _out_of_memory(first[0])
+            raise NotCapturable(_one_line(first[0]))
         replay: Call = graph.replay
         return replay
 
@@ -270,6 +273,22 @@ class TorchDevice:
     def _recover(self) -> None:
         """Leave the process usable after a failed call or capture."""
         self._synchronize()
+        self.release()
+
+    def _recover_from_capture(self, pool: Any) -> None:
+        """Undo what a capture that CUDA invalidated leaves in PyTorch.
+
+        Ending such a capture raises before the allocator stops filling the graph's pool and before
+        the random generator leaves its capturing state (PyTorch before 2.12): the first is done
+        here, and a capture that succeeds does the second.
+        """
+        torch = self._torch
+        self._synchronize()
+        with contextlib.suppress(AttributeError, RuntimeError):  # it had ended, or has moved
+            torch._C._cuda_endAllocateToPool(self.index, pool)
+        word = torch.ones(2, dtype=torch.int32, device=f"cuda:{self.index}")
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=self._stream):
+            word.neg_()
         self.release()
 
     def _spin(self, us: float) -> None:
