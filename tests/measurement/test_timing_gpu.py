@@ -182,7 +182,7 @@ def test_a_carve_out_for_persisting_accesses(device, torch, weight):
     try:
         error = refused(device, Subject(torch.neg, (weight,)))
     finally:
-        driver.cuCtxSetLimit(6, ctypes.c_size_t(0))
+        driver.cuCtxSetLimit(6, ctypes.c_size_t(device.carve_out()[0]))
     assert error.cause is MeasurementCause.L2_PERSISTING
 
 

@@ -6,6 +6,7 @@ unpacking, bytes in flight, and a kernel against itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -60,7 +61,10 @@ class Effort:
     refine_points: int
 
 
-FULL = Effort(11, STREAM_CONFIGS, 8192, 1 << 30, 2, 24)
+ANCHORS = tuple(round(mib * MIB) for mib in (0.5, 2, 8, 32, 128))
+"""Sizes at which all configurations of a stream are tried."""
+
+FULL = Effort(11, STREAM_CONFIGS, 8192, 1 << 29, 2, 24)
 QUICK = Effort(5, STREAM_CONFIGS[1:3], 8192, 1 << 29, 2, 6)
 
 
@@ -123,6 +127,7 @@ class _Run:
     tell: OnProgress
     readings: list[ClockReading] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    winners: dict[tuple[Access, Regime, int], StreamConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.effort = QUICK if self.quick else FULL
@@ -139,7 +144,7 @@ class _Run:
     def calibration(self) -> Calibration:
         """Everything, in order."""
         self._step("launch cost")
-        probes = StreamProbes(self.device, max(self.effort.rotation_bytes, 1 << 30))
+        probes = StreamProbes(self.device)
         t0_graph = self._launch_cost(probes, LaunchMode.GRAPH)
         t0_eager = self._launch_cost(probes, LaunchMode.EAGER)
         curves = tuple(self.curve(probes, a, r) for a, r in _CURVES)
@@ -193,17 +198,42 @@ class _Run:
         return StreamCurve(access, regime, ordered, source)
 
     def _point(self, probes: StreamProbes, access: Access, regime: Regime, size: int) -> CurvePoint:
-        cold = regime is Regime.COLD
-        room = probes.total_bytes if access is Access.READ else 2 * probes.total_bytes
-        sets = max(room // size, 2) if cold else 1
-        if cold:
-            sets = 1 << (sets.bit_length() - 1)
+        """The best time of the configurations that won at the nearest anchors."""
+        anchors = sorted(ANCHORS, key=lambda anchor: abs(math.log(anchor / size)))[:2]
+        configs = dict.fromkeys(self._winner(probes, access, regime, a) for a in anchors)
+        times = [self._stream(probes, access, regime, size, c).median_us for c in configs]
+        return CurvePoint(size, min(times))
 
-        def time(config: StreamConfig, **changes: Any) -> Measurement:
-            return self._time(probes.stream(access, size, config, sets), regime, **changes)
+    def _winner(
+        self, probes: StreamProbes, access: Access, regime: Regime, size: int
+    ) -> StreamConfig:
+        key = (access, regime, size)
+        if key not in self.winners:
+            trial = {"samples": 3, "replay_us": 100.0, "settle_us": 500.0}
 
-        best = min(self.effort.configs, key=lambda c: time(c, **_TRIAL).median_us)
-        return CurvePoint(size, time(best).median_us)
+            def time(config: StreamConfig) -> float:
+                return self._stream(probes, access, regime, size, config, **trial).median_us
+
+            self.winners[key] = min(self.effort.configs, key=time)
+        return self.winners[key]
+
+    def _stream(
+        self,
+        probes: StreamProbes,
+        access: Access,
+        regime: Regime,
+        size: int,
+        config: StreamConfig,
+        **changes: Any,
+    ) -> Measurement:
+        sets = 1
+        if regime is Regime.COLD:
+            read_only = access is Access.READ
+            room = probes.total_bytes if read_only else 2 * probes.total_bytes
+            wanted = min(room, max(self.effort.rotation_bytes, 8 * self.device.l2_bytes))
+            sets = 1 << max(1, math.ceil(math.log2(wanted / size)))
+            sets = min(sets, room // size)
+        return self._time(probes.stream(access, size, config, sets), regime, **changes)
 
     def _peaks(self) -> dict[str, Quantity]:
         found = {}
@@ -264,7 +294,6 @@ _CURVES: Iterable[tuple[Access, Regime]] = (
     (Access.READ_WRITE, Regime.WARM),
     (Access.READ_WRITE, Regime.COLD),
 )
-_TRIAL: dict[str, Any] = {"samples": 3, "replay_us": 100.0, "settle_us": 500.0}
 _NO_NOISE = Quantity(None, Basis.ABSENT, "one process cannot see the noise between processes")
 _WORDS = {Access.READ: "read", Access.READ_WRITE: "read and write"}
 _NAMES = {Regime.WARM: "re-read", Regime.COLD: "rotated"}

@@ -98,7 +98,8 @@ def measure(
         plan = plan_for(subject, device, regime, launch_mode, between, options)
         return run_plan(plan, subject, device, regime, options)
     finally:
-        device.release()
+        if regime is Regime.COLD and not subject.sets:
+            device.release()  # the rotated copies
 
 
 def plan_for(

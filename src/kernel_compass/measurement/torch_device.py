@@ -20,9 +20,9 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 
 FLUSH_L2_MULTIPLE = 4
-FIRST_PRIMER_US = 60.0
-LONGEST_PRIMER_US = 50_000.0
-GATE_US = 4_000.0
+SHORTEST_PRIMER_US = 50.0
+PRIMER_DOUBLINGS = 7
+GATE_US = 30_000.0
 """How long side streams are held back while the current one should drain."""
 _CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 0x06
 _SPIN_MHZ = 2000.0
@@ -47,7 +47,7 @@ class TorchDevice:
         self._properties = self._torch.cuda.get_device_properties(index)
         self._stream = self._torch.cuda.Stream(index)
         self._start, self._end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._primer_us = FIRST_PRIMER_US
+        self._primer_us = SHORTEST_PRIMER_US
         self._clocks = _clocks_of(self._properties)
         self._flush_buffer: Any = None
         self._torch.zeros(1, device=f"cuda:{index}")  # the context exists from here on
@@ -150,13 +150,21 @@ class TorchDevice:
     def elapsed_us(self, work: Call, before: Call | None = None, primed: bool = True) -> float:
         """GPU time between two events around some work.
 
-        The primer is a spinning kernel; it is made longer until all is enqueued behind it.
+        The primer is a spinning kernel that outlasts the enqueueing of all behind it; how long that
+        takes is learnt from the last time. Work that itself waits for the GPU cannot be primed,
+        and is timed as it runs.
         """
-        while True:
-            late, spent = self._timed(work, before, self._primer_us if primed else 0.0)
-            if not late or self._primer_us >= LONGEST_PRIMER_US:
+        if not primed:
+            return self._timed(work, before, 0.0)[1]
+        primer_us = self._primer_us
+        for _ in range(PRIMER_DOUBLINGS):
+            late, spent, enqueue_us = self._timed(work, before, primer_us)
+            if not late:
+                self._primer_us = max(1.5 * enqueue_us, SHORTEST_PRIMER_US)
                 return spent
-            self._primer_us *= 2
+            primer_us *= 2
+        self._primer_us = SHORTEST_PRIMER_US
+        return spent
 
     def flush(self) -> Call:
         """Read a buffer of four times L2."""
@@ -226,20 +234,26 @@ class TorchDevice:
         with self._torch.cuda.stream(self._stream):
             work()
 
-    def _timed(self, work: Call, before: Call | None, primer_us: float) -> tuple[bool, float]:
-        def enqueue() -> bool:
+    def _timed(
+        self, work: Call, before: Call | None, primer_us: float
+    ) -> tuple[bool, float, float]:
+        """Whether the primer ended too early, the GPU time, and the time of enqueueing."""
+
+        def enqueue() -> tuple[bool, float]:
             if primer_us:
                 self._spin(primer_us)
+            begin = time.perf_counter()
             if before is not None:
                 before()
             self._start.record()
             work()
             self._end.record()
-            return bool(primer_us) and bool(self._start.query())
+            enqueue_us = (time.perf_counter() - begin) * 1e6
+            return bool(primer_us) and bool(self._start.query()), enqueue_us
 
-        late = self._guarded(enqueue)
+        late, enqueue_us = self._guarded(enqueue)
         self._synchronize()
-        return late, float(self._start.elapsed_time(self._end)) * 1e3
+        return late, float(self._start.elapsed_time(self._end)) * 1e3, enqueue_us
 
     def _guarded(self, work: Callable[[], Any]) -> Any:
         """Some enqueueing on the stream; what it raises becomes one clear error."""
