@@ -1,7 +1,6 @@
 """What users import: profile a program, diagnose captures, examine and calibrate the machine."""
 
 from kernel_compass.api.calibrating import (
-    calibrate,
     calibration,
     check_calibration_store,
     machine_calibration,
@@ -11,6 +10,7 @@ from kernel_compass.api.calibrating import (
 )
 from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
 from kernel_compass.api.machine import doctor
+from kernel_compass.api.measuring import calibrate
 from kernel_compass.api.running import profile_target
 
 __all__ = [

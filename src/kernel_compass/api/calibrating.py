@@ -1,70 +1,14 @@
-"""Calibrations: measured here, stored, shipped; wires the probe of the machine to the store."""
+"""Calibrations, stored and shipped: wires the probe of the machine to the store."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from kernel_compass.codec.calibration_json import decode
-from kernel_compass.errors import CalibrationError, MeasurementCause, MeasurementError
+from kernel_compass.errors import CalibrationError
 from kernel_compass.measurement import calibration_store as store
-from kernel_compass.measurement.calibration_worker import TASK
-from kernel_compass.measurement.tasks import run_task
 from kernel_compass.profiling.visible_gpus import VisibleGpu, driver_version, visible_gpus
 from kernel_compass.records.calibration import Calibration
-
-if TYPE_CHECKING:
-    from kernel_compass.measurement.calibration_run import CalibrationProgress
-
-TIMEOUT_S = 1800.0
-"""A calibration takes minutes; one that takes this long hangs."""
-
-_NO_GPU_REMEDY = (
-    "Without one, `kernel-compass calibrate --show h100` shows a shipped calibration and "
-    "`kernel-compass advise ... --gpu h100` advises by it."
-)
-_DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")
-"""Linux, WSL 2, Tegra."""
-
-
-def calibrate(
-    quick: bool = False,
-    on_progress: Callable[[CalibrationProgress], None] | None = None,
-    device: int = 0,
-    timeout_s: float | None = TIMEOUT_S,
-) -> Calibration:
-    """Measure this machine's ceilings in a process of its own; nothing is stored.
-
-    Args:
-        quick: fewer sizes, samples and configurations.
-        on_progress: told before each part.
-        device: index of the GPU as CUDA counts.
-        timeout_s: seconds until it is given up.
-
-    Raises:
-        MeasurementError: no GPU, or measuring failed.
-        MissingDependency: torch or triton is not installed.
-    """
-    if not visible_gpus() and not any(Path(node).exists() for node in _DEVICE_NODES):
-        found = "This machine has no NVIDIA GPU that can be used (nvidia-smi shows none)."
-        raise MeasurementError(MeasurementCause.NO_GPU, found, _NO_GPU_REMEDY)
-
-    from kernel_compass.measurement.calibration_run import CalibrationProgress
-
-    def tell(message: dict[str, Any]) -> None:
-        if on_progress is not None:
-            on_progress(CalibrationProgress(**message))
-
-    try:
-        answer = run_task(TASK, {"quick": quick, "device": device}, tell, timeout_s)
-    except MeasurementError as error:
-        if error.cause is MeasurementCause.NO_GPU:
-            raise MeasurementError(error.cause, error.found, _NO_GPU_REMEDY) from None
-        raise
-    return decode(json.dumps(answer["calibration"]), "What the worker measured")
 
 
 def calibration(name_or_path: str | Path) -> Calibration:

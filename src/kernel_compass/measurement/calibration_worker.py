@@ -1,4 +1,4 @@
-"""The live calibration as a task for a process of its own."""
+"""The live calibration as tasks for processes of their own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-TASK = f"{__name__}:calibrate"
+CEILINGS = f"{__name__}:ceilings"
+NOISE = f"{__name__}:noise"
+
+Tell = Callable[[Mapping[str, Any]], None]
 
 
-def calibrate(
-    arguments: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]
-) -> dict[str, Any]:
-    """Measure the ceilings of one GPU.
+def ceilings(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Measure the ceilings of one GPU; the noise between processes is not among them.
 
     Args:
         arguments: `quick` and `device`, the index as CUDA counts.
@@ -31,3 +32,19 @@ def calibrate(
         index=arguments["device"],
     )
     return {"calibration": json.loads(encode(calibration))}
+
+
+def noise(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:  # noqa: ARG001
+    """Compare one kernel with itself.
+
+    Args:
+        arguments: `pairs`, `process` (which fresh process this is) and `device`.
+        tell: not used; it takes a second.
+
+    Returns:
+        `pairs`: the fields of `PairedSamples`.
+    """
+    from kernel_compass.measurement.calibration_run import noise_samples
+
+    samples = noise_samples(arguments["pairs"], arguments["process"], arguments["device"])
+    return {"pairs": asdict(samples)}
