@@ -13,6 +13,8 @@ from kernel_compass.report.markdown import escape
 from kernel_compass.report.phrases import plain
 
 _GAP = "  "
+_NARROW = 96
+"""Below this the intervals have no column of their own."""
 _BOLD, _DIM, _YELLOW, _CYAN = "1", "2", "33", "36"
 
 
@@ -55,7 +57,10 @@ def _terminal(calibration: Calibration, style: Style, place: str) -> Iterator[st
     for curve in calibration.curves:
         if curve.points:
             yield ""
-            yield f"{paint(view.curve_name(curve), _BOLD)}  {view.spark_caption(curve)}"
+            head = view.curve_name(curve)
+            first, *more = wrap(view.spark_caption(curve), width - len(head) - len(_GAP))
+            yield f"{paint(head, _BOLD)}{_GAP}{first}"
+            yield from (" " * len(head) + _GAP + line for line in more)
             yield from (paint(line, _CYAN) for line in wrap(view.spark_text(curve), width))
     table = view.curve_table(calibration)
     if table is not None:
@@ -68,13 +73,13 @@ def _numbers(calibration: Calibration, width: int, color: bool) -> Iterator[str]
     paint = _painter(color)
     rows = list(view.rows(calibration))
     sizes = [max(len(getattr(r, f)) for r in rows) for f in ("name", "value", "interval")]
+    narrow = width < _NARROW
     for row in rows:
-        head = _GAP.join(
-            (row.name.ljust(sizes[0]), row.value.rjust(sizes[1]), row.interval.ljust(sizes[2]))
-        )
+        head = _GAP.join((row.name.ljust(sizes[0]), row.value.rjust(sizes[1])))
+        head += "" if narrow else _GAP + row.interval.ljust(sizes[2])
         why = f": {row.source}" if row.absent else ""
-        room = max(width - len(head) - len(_GAP), 24)
-        lines = wrap(row.basis + why, room) or [""]
+        beside = f", {row.interval}" if narrow and row.interval else ""
+        lines = wrap(row.basis + why + beside, max(width - len(head) - len(_GAP), 12))
         yield f"{head}{_GAP}{paint(lines[0], _DIM)}"
         for line in lines[1:]:
             yield " " * len(head) + _GAP + paint(line, _DIM)

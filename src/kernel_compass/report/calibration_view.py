@@ -64,7 +64,7 @@ def rows(calibration: Calibration) -> Iterator[Row]:
     for name, quantity in c.peak_tflops.items():
         yield _row(f"{plain(name)} dense peak", quantity, _FORMATS.get(name, "TFLOP/s"))
     for name, quantity in c.dequantization_tweights_s.items():
-        yield _row(f"{plain(name)} to bf16", quantity, "1e12 weights/s")
+        yield _row(f"{plain(name)} to bf16", quantity, "Tweights/s")
     for name, quantity in c.bytes_in_flight.items():
         level = _LEVELS.get(name, plain(name))
         yield _row(f"bytes in flight for {level}", quantity, "bytes")
