@@ -136,3 +136,8 @@ def outlives(arguments, tell):
     Path(arguments["file"]).write_text(json.dumps(os.getpid()))
     time.sleep(600)
     return {}
+
+
+def sleeps(arguments, tell):
+    time.sleep(600)
+    return {}

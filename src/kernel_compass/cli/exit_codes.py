@@ -9,6 +9,7 @@ from kernel_compass.errors import (
     CalibrationError,
     CaptureError,
     KernelCompassError,
+    MeasurementCause,
     MeasurementError,
     MissingDependency,
     ProfilingCause,
@@ -88,4 +89,6 @@ def exit_code_of(error: KernelCompassError) -> ExitCode:
     """The code of an expected failure."""
     if isinstance(error, ProfilingError):
         return _BY_CAUSE.get(error.cause, ExitCode.PROFILING)
+    if isinstance(error, MeasurementError) and error.cause is MeasurementCause.TIMEOUT:
+        return ExitCode.TIMEOUT
     return next((code for kind, code in _BY_CLASS if isinstance(error, kind)), ExitCode.BUG)

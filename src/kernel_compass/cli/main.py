@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kernel_compass import __version__
+from kernel_compass.cli.calibrate import calibrate
 from kernel_compass.cli.diagnose import diagnose
 from kernel_compass.cli.doctor import doctor
 from kernel_compass.cli.exit_codes import EXIT_CODES_TEXT, ExitCode, Failures, exit_code_of
@@ -36,6 +37,9 @@ app.command(
     epilog=EXIT_CODES_TEXT,
 )(profile)
 app.command(short_help="Nsight Compute files to a report.", epilog=EXIT_CODES_TEXT)(diagnose)
+app.command(short_help="Measure and store the ceilings of this GPU.", epilog=EXIT_CODES_TEXT)(
+    calibrate
+)
 app.command(short_help="What this machine can do.", epilog=EXIT_CODES_TEXT)(doctor)
 
 
