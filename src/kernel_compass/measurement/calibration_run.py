@@ -20,6 +20,7 @@ from kernel_compass.measurement.device import ClockReading
 from kernel_compass.measurement.paired import pair
 from kernel_compass.measurement.probes import (
     IN_FLIGHT_BLOCK,
+    PERSISTENT_CONFIGS,
     STREAM_CONFIGS,
     WORD_BYTES,
     StreamConfig,
@@ -46,6 +47,7 @@ FORMATS = ("bf16", "fp8", "int8", "fp32")
 UNPACKED = ("int4", "int4_plain", "int8", "fp8")
 IN_FLIGHT_SHARE = 0.9
 NOISE_BYTES = 16 * MIB
+NOISE_LAUNCHES = 64
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Effort:
 
     samples: int
     configs: Sequence[StreamConfig]
+    persistent: Sequence[StreamConfig]
     product_size: int
     rotation_bytes: int
     refinements: int
@@ -64,8 +67,8 @@ class Effort:
 ANCHORS = tuple(round(mib * MIB) for mib in (0.5, 2, 8, 32, 128))
 """Sizes at which all configurations of a stream are tried."""
 
-FULL = Effort(11, STREAM_CONFIGS, 8192, 1 << 29, 2, 24)
-QUICK = Effort(5, STREAM_CONFIGS[1:3], 8192, 1 << 29, 2, 6)
+FULL = Effort(11, STREAM_CONFIGS, PERSISTENT_CONFIGS, 8192, 1 << 29, 2, 24)
+QUICK = Effort(5, STREAM_CONFIGS[1:3], PERSISTENT_CONFIGS[:1], 8192, 1 << 29, 2, 6)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,9 @@ def noise_samples(pairs: int, process: int = 0, index: int = 0) -> PairedSamples
     device = TorchDevice(index)
     probes = StreamProbes(device, 4 * NOISE_BYTES)
     subject = probes.stream(Access.READ, NOISE_BYTES, STREAM_CONFIGS[2], 1)
-    timer = pair(subject, subject, device, options=TimingOptions(check=False))
+    # The same n in every process: pairs of different replays are not compared.
+    options = TimingOptions(launches=NOISE_LAUNCHES, check=False)
+    timer = pair(subject, subject, device, options=options)
     return timer.take(pairs, process)
 
 
@@ -189,18 +194,29 @@ class _Run:
         for round_ in range(1 + (self.effort.refinements if dense else 0)):
             for size in todo:
                 self._step(f"{_WORDS[access]}, {_NAMES[regime]}, {size / MIB:g} MiB")
-                points[size] = self._point(probes, access, regime, size)
+                points[size] = self._point(probes, access, regime, size, round_ > 0)
             ordered = tuple(points[size] for size in sorted(points))
             if dense and round_ < self.effort.refinements:
                 todo = refine_grid(*_arrays(ordered), max_points=self.effort.refine_points)
                 self.total += len(todo)
-        source = f"slope of a {_WORDS[access]} stream, best of {len(self.effort.configs)} forms"
+        source = f"slope of a {_WORDS[access]} stream, best of {len(self._configs(access))} forms"
         return StreamCurve(access, regime, ordered, source)
 
-    def _point(self, probes: StreamProbes, access: Access, regime: Regime, size: int) -> CurvePoint:
-        """The best time of the configurations that won at the nearest anchors."""
+    def _point(
+        self,
+        probes: StreamProbes,
+        access: Access,
+        regime: Regime,
+        size: int,
+        near_cliff: bool = False,
+    ) -> CurvePoint:
+        """The best time of the configurations that won at the nearest anchors; of all near the
+        cliff, where they differ in how they use L2.
+        """
         anchors = sorted(ANCHORS, key=lambda anchor: abs(math.log(anchor / size)))[:2]
         configs = dict.fromkeys(self._winner(probes, access, regime, a) for a in anchors)
+        if near_cliff:
+            configs = dict.fromkeys(self._configs(access))
         times = [self._stream(probes, access, regime, size, c).median_us for c in configs]
         return CurvePoint(size, min(times))
 
@@ -214,8 +230,12 @@ class _Run:
             def time(config: StreamConfig) -> float:
                 return self._stream(probes, access, regime, size, config, **trial).median_us
 
-            self.winners[key] = min(self.effort.configs, key=time)
+            self.winners[key] = min(self._configs(access), key=time)
         return self.winners[key]
+
+    def _configs(self, access: Access) -> Sequence[StreamConfig]:
+        persistent = self.effort.persistent if access is Access.READ else ()
+        return (*self.effort.configs, *persistent)
 
     def _stream(
         self,

@@ -86,8 +86,8 @@ class TimingDevice(Protocol):
     def memory_pin_tbs(self) -> float | None:
         """What the memory's pins can carry at most, TB/s; None where the driver does not say."""
 
-    def leaves_work_on_side_streams(self, call: Call) -> bool:
-        """Whether work of the call is still to run when the queue has drained."""
+    def leaves_work_on_side_streams(self, call: Call) -> bool | None:
+        """Whether the call starts work that the queue does not wait for; None = cannot be seen."""
 
     def release(self) -> None:
         """Give unused memory back."""

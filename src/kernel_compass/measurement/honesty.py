@@ -16,8 +16,11 @@ NO_WORK_US = 0.25
 """Less GPU time than this a call is no launch: the shortest kernel takes over 0.5 us."""
 
 
-def check_subject(subject: Subject, device: TimingDevice) -> None:
+def check_subject(subject: Subject, device: TimingDevice) -> tuple[str, ...]:
     """Examine a subject before it is timed.
+
+    Returns:
+        What could not be examined, in words.
 
     Raises:
         MeasurementError: with the cause that was found.
@@ -26,7 +29,7 @@ def check_subject(subject: Subject, device: TimingDevice) -> None:
     device.run(subject.first_call)
     _check_does_work(subject, device)
     _check_carve_out(device)
-    _check_streams(subject, device)
+    return _check_streams(subject, device)
 
 
 def _check_inputs(subject: Subject, device: TimingDevice) -> None:
@@ -86,14 +89,17 @@ def _check_carve_out(device: TimingDevice) -> None:
         )
 
 
-def _check_streams(subject: Subject, device: TimingDevice) -> None:
-    if device.leaves_work_on_side_streams(subject.first_call):
+def _check_streams(subject: Subject, device: TimingDevice) -> tuple[str, ...]:
+    left = device.leaves_work_on_side_streams(subject.first_call)
+    if left:
         raise MeasurementError(
             MeasurementCause.SIDE_STREAM,
             "The callable leaves work on another stream when the current one is done: its time "
             "would not be counted.",
             "Let the current stream wait for the side stream before returning (wait_stream).",
         )
+    unseen = "work on side streams could not be looked for: the callable cannot be captured"
+    return (unseen,) if left is None else ()
 
 
 def cold_doubt(streamed_bytes: int, time_us: float, device: TimingDevice) -> str | None:

@@ -22,6 +22,8 @@ class StreamConfig:
     block: int
     """Words a program."""
     warps: int
+    programs_a_sm: int | None = None
+    """A fixed grid that strides over the data; None = one block a program."""
 
 
 STREAM_CONFIGS = (
@@ -31,6 +33,8 @@ STREAM_CONFIGS = (
     StreamConfig(8192, 8),
     StreamConfig(8192, 16),
 )
+PERSISTENT_CONFIGS = (StreamConfig(4096, 8, 4), StreamConfig(2048, 8, 8))
+"""For reads: each block of the data is always read by the same program."""
 """Tried for every working set: small sets need many small programs, large ones long ones."""
 
 IN_FLIGHT_BLOCK = 1024
@@ -49,6 +53,7 @@ class StreamProbes:
         self._torch = device.torch
         self._kernels = stream_kernels()
         self._where = f"cuda:{device.index}"
+        self._sm_count = device.sm_count
         self._buffer = self._random(total_bytes // WORD_BYTES)
         self._other = self._random(total_bytes // WORD_BYTES)
         self._sink = self._random(16384)
@@ -71,8 +76,12 @@ class StreamProbes:
         words = size // WORD_BYTES if read_only else size // (2 * WORD_BYTES)
         step = min(words, self._buffer.numel())
         slices = [self._slices(i * step, words, read_only) for i in range(sets)]
-        kernel = self._kernels.read if read_only else self._kernels.read_write
-        grid = (-(-words // config.block),)
+        kernel, grid = self._kernels.read_write, (-(-words // config.block),)
+        if read_only:
+            kernel = self._kernels.read
+        if read_only and config.programs_a_sm:
+            kernel = self._kernels.read_persistent
+            grid = (min(grid[0], config.programs_a_sm * self._sm_count),)
 
         def run(src: Any, dst: Any) -> None:
             kernel[grid](src, dst, words, BLOCK=config.block, num_warps=config.warps)

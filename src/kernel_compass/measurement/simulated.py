@@ -52,7 +52,7 @@ class SimulatedDevice:
     throttle: tuple[str, ...] = ()
     carve_out_bytes: tuple[int, int] = (0, 0)
     pin_tbs: float | None = 4.9
-    side_stream: bool = False
+    side_stream: bool | None = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -161,7 +161,7 @@ class SimulatedDevice:
         """As set."""
         return self.pin_tbs
 
-    def leaves_work_on_side_streams(self, call: Call) -> bool:
+    def leaves_work_on_side_streams(self, call: Call) -> bool | None:
         """As set."""
         call()
         return self.side_stream

@@ -23,6 +23,17 @@ def read(src, sink, words, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def read_persistent(src, sink, words, BLOCK: tl.constexpr):
+    """Read `words` words with a fixed number of programs, each taking every so-many-th block."""
+    step = tl.num_programs(0).to(tl.int64) * BLOCK
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    for _ in range(0, tl.cdiv(words - tl.program_id(0).to(tl.int64) * BLOCK, step)):
+        x = tl.load(src + offsets, mask=offsets < words, other=0)
+        tl.store(sink + tl.arange(0, BLOCK), x, mask=x == ABSENT)
+        offsets += step
+
+
+@triton.jit
 def read_write(src, dst, words, BLOCK: tl.constexpr):
     """Copy `words` int32 words, `BLOCK` a program."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

@@ -41,6 +41,8 @@ class TimingOptions:
     """Total of the rotated sets; default 1 GiB, and never under 8 times L2."""
     cold_method: ColdMethod = ColdMethod.ROTATE
     settle_us: float = SETTLE_US
+    launches: int | None = None
+    """n, where it is prescribed; default: what `replay_us` needs."""
     check: bool = True
     """Whether inputs, side streams and the L2 carve-out are examined first."""
 
@@ -92,11 +94,11 @@ def measure(
     """
     options = options or TimingOptions()
     subject = subject_of(timed)
-    if options.check:
-        check_subject(subject, device)
+    unseen = check_subject(subject, device) if options.check else ()
     try:
         plan = plan_for(subject, device, regime, launch_mode, between, options)
-        return run_plan(plan, subject, device, regime, options)
+        found = run_plan(plan, subject, device, regime, options)
+        return replace(found, warnings=(*found.warnings, *unseen))
     finally:
         if regime is Regime.COLD and not subject.sets:
             device.release()  # the rotated copies
@@ -126,7 +128,7 @@ def plan_for(
     before = _between(device, regime, between, options)
     sets = _sets(subject, device, regime, options)
     calls = [subject.call(one) for one in sets]
-    n = launches or launches_needed(calls, before, device, options)
+    n = launches or options.launches or launches_needed(calls, before, device, options)
     reason = None
     if launch_mode is LaunchMode.GRAPH:
         try:

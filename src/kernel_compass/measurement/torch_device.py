@@ -22,8 +22,10 @@ from kernel_compass.records.environment import Environment
 FLUSH_L2_MULTIPLE = 4
 SHORTEST_PRIMER_US = 50.0
 PRIMER_DOUBLINGS = 7
-GATE_US = 30_000.0
-"""How long side streams are held back while the current one should drain."""
+GATE_US = 4_000.0
+"""How long the default stream is held back while the current one should drain."""
+IDLE_MARKS_US = 4.0
+"""Two events on a stream without work between them lie closer than this."""
 _CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 0x06
 _SPIN_MHZ = 2000.0
 """Cycles a microsecond that a spin counts on: a slower clock only spins longer."""
@@ -50,6 +52,7 @@ class TorchDevice:
         self._primer_us = SHORTEST_PRIMER_US
         self._clocks = _clocks_of(self._properties)
         self._flush_buffer: Any = None
+        self._gate: Any = None
         self._torch.zeros(1, device=f"cuda:{index}")  # the context exists from here on
         self._carve_out = _persisting_limit()
 
@@ -196,33 +199,23 @@ class TorchDevice:
         """Memory clock x 2 (both edges) x bus width, as NVML tells them."""
         return self._clocks.memory_pin_tbs() if self._clocks else None
 
-    def leaves_work_on_side_streams(self, call: Call) -> bool:
-        """Whether the current stream drains while work of the call waits on another stream.
+    def leaves_work_on_side_streams(self, call: Call) -> bool | None:
+        """Whether the call starts work that the current stream does not wait for; None = unknown.
 
-        Every other stream of torch's pools and the default stream are held at a gate. Work that
-        the current stream waits for holds it up until the gate opens; work that nobody waits for
-        shows as time between two events on its stream. Streams made outside torch are not seen.
+        Seen by capturing, which runs nothing: streams that the capture of the current one draws in
+        must have come back to it, and every other stream of torch's pools is captured by itself
+        while the call runs, so that work on it shows as nodes. The default stream is held at a gate
+        instead. Streams made outside torch are not seen.
         """
-        cuda = self._torch.cuda
-        others = [s for s in self._pool() if s.cuda_stream != self._stream.cuda_stream]
-        self._synchronize()
-        with cuda.stream(self._gate_stream()):
-            self._spin(GATE_US)
-            gate = cuda.Event()
-            gate.record()
-        before = [self._mark(stream, gate) for stream in others]
-        self._guarded(call)
-        done = cuda.Event()
-        done.record(self._stream)
-        after = [self._mark(stream) for stream in others]
-        deadline = time.monotonic() + GATE_US / 2e6
-        while not done.query() and time.monotonic() < deadline:
-            time.sleep(1e-4)
-        drained = bool(done.query()) and not gate.query()
-        self._synchronize()
-        spans = sorted(a.elapsed_time(b) * 1e3 for a, b in zip(before, after, strict=True))
-        idle = spans[len(spans) // 2]
-        return drained and spans[-1] > idle + 1.5
+        driver = _driver()
+        if driver is None:
+            return None
+        joined = self._joined_streams(call, driver)
+        if joined is None or isinstance(joined, bool):
+            return joined
+        known = {*joined, self._stream.cuda_stream}
+        others = [s for s in self._pool() if s.cuda_stream not in known]
+        return self._captures_work(call, others, driver) or self._default_stream_works(call)
 
     def release(self) -> None:
         """Drop what nothing refers to, and give cached memory back."""
@@ -315,22 +308,66 @@ class TorchDevice:
         event.record(stream)
         return event
 
+    def _joined_streams(self, call: Call, driver: ctypes.CDLL) -> set[int] | bool | None:
+        """Streams that a capture of the call draws in; True where one does not come back."""
+        cuda, pool = self._torch.cuda, self._torch.cuda.graph_pool_handle()
+        drawn_in: set[int] = set()
+        try:
+            graph = cuda.CUDAGraph()
+            with warnings.catch_warnings(), cuda.graph(graph, pool=pool, stream=self._stream):
+                warnings.filterwarnings("ignore", message=".*CUDA Graph is empty.*")
+                call()
+                drawn_in = {s.cuda_stream for s in self._pool() if _is_capturing(s, driver)}
+        except Exception as error:
+            self._recover_from_capture(pool)
+            return True if "unjoined" in str(error) else None
+        return drawn_in
+
+    def _captures_work(self, call: Call, streams: list[Any], driver: ctypes.CDLL) -> bool:
+        """Run the call while these streams are captured one by one: whether one got any work."""
+        held = [s for s in streams if _begin_capture(s, driver)]
+        try:
+            self._guarded(call)
+        finally:
+            nodes = [_end_capture(stream, driver) for stream in held]
+        self._synchronize()
+        return any(nodes)
+
+    def _default_stream_works(self, call: Call) -> bool:
+        """Whether the current stream drains while work of the call waits on the default stream."""
+        cuda = self._torch.cuda
+        default = cuda.default_stream(self.index)
+        self._synchronize()
+        with cuda.stream(self._gate_stream()):
+            self._spin(GATE_US)
+            gate = cuda.Event()
+            gate.record()
+        begin = self._mark(default, gate)
+        self._guarded(call)
+        done = cuda.Event()
+        done.record(self._stream)
+        end = self._mark(default)
+        deadline = time.monotonic() + GATE_US / 2e6
+        while not done.query() and time.monotonic() < deadline:
+            time.sleep(1e-4)
+        drained = bool(done.query()) and not gate.query()
+        self._synchronize()
+        return drained and begin.elapsed_time(end) * 1e3 > IDLE_MARKS_US
+
     def _gate_stream(self) -> Any:
         """A stream that no pool hands out."""
-        if not hasattr(self, "_gate"):
-            handle = ctypes.c_void_p()
-            driver = ctypes.CDLL("libcuda.so.1")
+        if self._gate is None:
+            handle, driver = ctypes.c_void_p(), _driver()
+            assert driver is not None
             driver.cuStreamCreate(ctypes.byref(handle), ctypes.c_uint(1))  # non-blocking
             self._gate = self._torch.cuda.ExternalStream(handle.value)
         return self._gate
 
     def _pool(self) -> list[Any]:
-        """The default stream and every stream of torch's pools (32 a priority, handed out in
-        turn).
-        """
+        """Every stream of torch's pools: 32 a priority, handed out in turn."""
         cuda = self._torch.cuda
         least, greatest = cuda.Stream.priority_range()
-        found = {cuda.default_stream(self.index).cuda_stream: cuda.default_stream(self.index)}
+        found = {}
         for priority in range(greatest, least + 1):
             for _ in range(32):
                 stream = cuda.Stream(self.index, priority=priority)
@@ -371,6 +408,30 @@ def _persisting_limit() -> int:
         return 0
     code = driver.cuCtxGetLimit(ctypes.byref(size), _CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
     return int(size.value) if code == 0 else 0
+
+
+_RELAXED = 2
+
+
+def _is_capturing(stream: Any, driver: ctypes.CDLL) -> bool:
+    status = ctypes.c_int()
+    driver.cuStreamIsCapturing(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(status))
+    return status.value != 0
+
+
+def _begin_capture(stream: Any, driver: ctypes.CDLL) -> bool:
+    handle = ctypes.c_void_p(stream.cuda_stream)
+    return bool(driver.cuStreamBeginCapture_v2(handle, ctypes.c_int(_RELAXED)) == 0)
+
+
+def _end_capture(stream: Any, driver: ctypes.CDLL) -> int:
+    """End a capture and count what it caught; a capture that broke caught something."""
+    graph, nodes = ctypes.c_void_p(), ctypes.c_size_t()
+    if driver.cuStreamEndCapture(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(graph)) != 0:
+        return 1
+    driver.cuGraphGetNodes(graph, None, ctypes.byref(nodes))
+    driver.cuGraphDestroy(graph)
+    return int(nodes.value)
 
 
 def _clocks_of(properties: Any) -> NvmlClocks | None:
