@@ -116,10 +116,11 @@ def ar1(rng: np.random.Generator, count: int, correlation: float) -> np.ndarray:
     """A stationary AR(1) series of unit variance."""
     steps = rng.normal(size=count)
     steps[1:] *= np.sqrt(1 - correlation**2)
-    series = steps.tolist()
-    for i in range(1, count):
-        series[i] += correlation * series[i - 1]
-    return np.array(series)
+    shift = 1
+    while shift < count and correlation:  # sums of 2, 4, 8, ... steps: the recursion, in parallel
+        steps[shift:] += correlation**shift * steps[:-shift]
+        shift *= 2
+    return steps
 
 
 def samples(

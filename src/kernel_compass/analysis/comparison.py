@@ -7,15 +7,15 @@ import math
 from kernel_compass.records.comparison import Decision, Interval
 from kernel_compass.units import percent_text, speedup_text
 
+_LARGEST = 700.0
+"""e^709 is the largest double; a hopeless interval ends here."""
+
 
 def interval(center: float, half_width: float, confidence: float) -> Interval:
     """A speedup from a log ratio and half the width of its interval."""
-    return Interval(
-        math.exp(center),
-        math.exp(center - half_width),
-        math.exp(min(center + half_width, 700.0)),  # e^709 is the largest double
-        confidence,
-    )
+    ends = (center, center - half_width, center + half_width)
+    estimate, low, high = (math.exp(min(max(x, -_LARGEST), _LARGEST)) for x in ends)
+    return Interval(estimate, low, high, confidence)
 
 
 def decide(found: Interval, minimum_effect: float) -> Decision:

@@ -5,8 +5,8 @@ by up to a fifth of disturbed pairs on either side, and smooth where a coarse ti
 median jump. Its error has two estimates, and the wider interval counts, because each fails where
 the other holds:
 
-- *groups*: the run is cut into 8 stretches of successive pairs; Student's t over the stretches'
-  locations. Whatever is correlated over less than a stretch is in it, whatever its form
+- *groups*: the run is cut into 8 to 12 stretches of successive pairs; Student's t over the
+  locations of these. Whatever is correlated over less than a stretch is in it, whatever its form
   (Ibragimov & Mueller, J. Bus. Econ. Stat. 28, 2010). Too narrow where the run is short.
 - *serial*: the winsorized variance (Tukey & McLaughlin 1963) over the effective number of pairs
   n (1 - r) / (1 + r), with r the lag-1 correlation corrected for its bias (Kendall 1954). Holds
@@ -29,8 +29,11 @@ from kernel_compass.errors import UsageError
 from kernel_compass.records.comparison import MIN_PAIRS
 
 TRIM = 0.2
-GROUPS = 8
-SMALLEST_GROUP = 3
+GROUPS = (8, 12)
+"""Fewest stretches that give a usable t, most that add to it."""
+STRETCH = 33
+"""Pairs of a stretch beyond the fewest: what is correlated over less is seen."""
+SMALLEST_STRETCH = 3
 _LARGEST_CORRELATION = 0.97
 
 
@@ -87,8 +90,9 @@ def trimmed_mean(values: Array) -> float:
 
 
 def _group_locations(logs: Array) -> Array:
-    """Trimmed means of up to 8 successive stretches, each of at least 3 pairs."""
-    count = min(GROUPS, logs.size // SMALLEST_GROUP)
+    """Trimmed means of successive stretches; fewer than 8 only where these fell under 3 pairs."""
+    fewest, most = GROUPS
+    count = min(max(fewest, logs.size // STRETCH), most, logs.size // SMALLEST_STRETCH)
     return np.array([trimmed_mean(group) for group in np.array_split(logs, count)])
 
 

@@ -55,7 +55,7 @@ class Rule:
     """Chance of a wrong `faster` or `slower`, both together, over all looks of one comparison."""
     looks: tuple[int, ...] = (50, 100, 200, 400, 800)
     """Pairs measured in total when the data is looked at, ascending; the last ends it."""
-    spending_power: float = 1.0
+    spending_power: float = 1.5
     """`alpha` spent by a look: (its share of the pairs) ** this."""
     candidates: int = 1
     """Comparisons that share `alpha` (Bonferroni): any of them wrong, at most `alpha`."""
