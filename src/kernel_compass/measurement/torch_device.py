@@ -314,7 +314,11 @@ class TorchDevice:
         drawn_in: set[int] = set()
         try:
             graph = cuda.CUDAGraph()
-            with warnings.catch_warnings(), cuda.graph(graph, pool=pool, stream=self._stream):
+            # Relaxed: what other streams do meanwhile, allocations too, runs as if nothing were.
+            capture = cuda.graph(
+                graph, pool=pool, stream=self._stream, capture_error_mode="relaxed"
+            )
+            with warnings.catch_warnings(), capture:
                 warnings.filterwarnings("ignore", message=".*CUDA Graph is empty.*")
                 call()
                 drawn_in = {s.cuda_stream for s in self._pool() if _is_capturing(s, driver)}
