@@ -100,7 +100,7 @@ def test_many_messages_before_a_crash_that_leaves_a_child(monkeypatch):
     with pytest.raises(MeasurementError):
         run("tells_much_and_leaves", told.append, count=200)
     assert [message["i"] for message in told] == list(range(200))
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 def test_our_exceptions_come_back_as_they_were():
