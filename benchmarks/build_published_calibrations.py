@@ -81,7 +81,20 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     for name, data in build(args.data).items():
         (args.output / f"{name}.json").write_bytes(data)
-        print(args.output / f"{name}.json")
+        print(f"{args.output / f'{name}.json'}: {capacity_text(args.data, name)}")
+
+
+def capacity_text(folder: Path, name: str) -> str:
+    """`c_eff 40.25 MiB (40.00 to 41.00), run by run 40.25 40.25 40.75; published 39.75`."""
+    data = read(DEVICES[name][0], rows(folder / PARAMS), rows(folder / CLIFF))
+    found = capacity(data.sizes, data.times)
+    each = [capacity(data.sizes, run) for run in data.times]
+    assert found is not None
+    runs = " ".join(f"{c.c_eff_bytes / MIB:.2f}" for c in each if c is not None)
+    published = data.params["c_eff_fine_mib"] or data.params["c_eff_mib"]
+    low, high = found.low_bytes / MIB, found.high_bytes / MIB
+    text = f"c_eff {found.c_eff_bytes / MIB:.2f} MiB ({low:.2f} to {high:.2f})"
+    return f"{text}, run by run {runs}; published {published}"
 
 
 def build(data: Path) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -262,6 +263,29 @@ def test_refining_keeps_to_its_budget(budget):
     assert len(more) <= budget
     assert not set(more) & set(sizes)
     assert all(size % STEP_BYTES == 0 for size in more)
+
+
+@pytest.mark.parametrize("cliff", [30.0, 46.0, 47.9, 90.0])
+def test_two_rounds_of_six_find_the_half_mebibyte(cliff):
+    sizes = np.array(working_sets(True), float)
+    for _ in range(2):
+        sizes = np.union1d(sizes, refine_grid(sizes, model_us(sizes / MIB, cliff, width=0.5), 6))
+    found = capacity(sizes, model_us(sizes / MIB, cliff, width=0.5))
+    wide = 4 * STEP_BYTES if cliff > 64 else STEP_BYTES  # the first grid's steps double there
+    assert found.first_spilled_bytes - found.last_resident_bytes <= wide
+    assert found.last_resident_bytes <= (cliff + 0.5) * MIB
+    assert found.first_spilled_bytes >= cliff * MIB
+
+
+@pytest.mark.parametrize("factor", [1e-3, 0.5, 7.0, 1e4])
+def test_units_of_time_and_size_do_not_matter(factor):
+    sizes = grid_mib() * MIB
+    times = noisy(model_us(grid_mib()), 1.0, 4)
+    expected = capacity(sizes, times)
+    longer = capacity(sizes, times * factor)
+    assert replace(longer, drop_pct=0) == replace(expected, drop_pct=0)
+    scaled = capacity(sizes * factor, times)
+    assert scaled.c_eff_bytes == pytest.approx(expected.c_eff_bytes * factor)
 
 
 def shares(pairs):

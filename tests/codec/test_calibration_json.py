@@ -78,6 +78,20 @@ def test_no_number_that_is_not_finite_leaves(bad):
     decode(json.dumps(out))
 
 
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"c_eff_bytes": Quantity(5.0, Basis.MEASURED, "", 6.0, 7.0)}, "c_eff_bytes lies outside"),
+        ({"t0_graph_us": Quantity(-0.1, Basis.MEASURED, "")}, "t0_graph_us has a negative"),
+        ({"name": ""}, "no name"),
+        ({"curves": samples.complete().curves[:1] * 2}, "same access and regime"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(changes, word):
+    with pytest.raises(CalibrationError, match=word):
+        encode(replace(samples.complete(), **changes))
+
+
 @pytest.mark.parametrize("version", ["2", "17"])
 def test_a_newer_version_is_refused_by_name(version):
     text = changed("schema", f"kernel-compass/calibration/{version}")

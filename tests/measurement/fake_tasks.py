@@ -141,3 +141,12 @@ def outlives(arguments, tell):
 def sleeps(arguments, tell):
     time.sleep(600)
     return {}
+
+
+def tells_much_and_leaves(arguments, tell):
+    if not os.fork():
+        time.sleep(600)
+        os._exit(0)
+    for i in range(arguments["count"]):
+        tell({"i": i})
+    os._exit(5)

@@ -85,6 +85,24 @@ def test_an_exception_says_what_and_where():
     assert "fake_tasks.py:" in error.found
 
 
+def test_debugging_shows_the_traceback(capfd, monkeypatch):
+    failure("raises")
+    assert capfd.readouterr().err == ""
+    monkeypatch.setenv("KERNEL_COMPASS_DEBUG", "1")
+    failure("raises")
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_many_messages_before_a_crash_that_leaves_a_child(monkeypatch):
+    """Each was written before the end; the child that holds the pipe must not slow them down."""
+    told = []
+    start = time.monotonic()
+    with pytest.raises(MeasurementError):
+        run("tells_much_and_leaves", told.append, count=200)
+    assert [message["i"] for message in told] == list(range(200))
+    assert time.monotonic() - start < 60
+
+
 def test_our_exceptions_come_back_as_they_were():
     with pytest.raises(MeasurementError) as caught:
         run("raises_ours", kind="measurement")

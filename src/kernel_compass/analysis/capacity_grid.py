@@ -13,6 +13,8 @@ from kernel_compass.units import MIB
 STEP_BYTES = MIB // 2
 """The finest step, and the unit of all sizes."""
 
+_MARGIN_STEPS = 4
+
 _QUICK_MIB: Sequence[float] = (
     *(0.5, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 192, 256, 512),
 )
@@ -38,8 +40,9 @@ def refine_grid(
 ) -> tuple[int, ...]:
     """Sizes still to measure around the cliff of a curve; empty when it is dense or has no cliff.
 
-    The cliff's bracket and a margin on both sides are filled with equal steps of a multiple of
-    0.5 MiB, as fine as `max_points` allow; call again with the longer curve for finer ones.
+    The cliff's bracket is filled with equal steps, a multiple of 0.5 MiB and as fine as
+    `max_points` allow; what is left of them goes on with the same step on both sides, the nearest
+    first. Call again with the longer curve for finer steps.
 
     Args:
         sizes_bytes: sizes measured so far, `(sizes,)`.
@@ -53,14 +56,20 @@ def refine_grid(
     if found is None or max_points < 1:
         return ()
     last, first = found.last_resident_bytes, found.first_spilled_bytes
-    margin = max(4 * STEP_BYTES, (first - last) / 4)
-    known = np.asarray(sizes_bytes, float)
-    steps = 1
-    while True:
-        step = steps * STEP_BYTES
-        start = max(np.floor((last - margin) / step), 1) * step
-        wanted = np.arange(start, first + margin + step / 2, step)
-        wanted = wanted[np.abs(wanted[:, None] - known).min(axis=1) >= step / 2]
-        if wanted.size <= max_points:
-            return tuple(int(size) for size in wanted)
+    steps = 1 + int((first - last) / STEP_BYTES - 1) // (max_points + 1)
+    while _multiples(last, first, steps * STEP_BYTES).size > max_points:
         steps += 1
+    step = steps * STEP_BYTES
+    margin = max(_MARGIN_STEPS * STEP_BYTES, (first - last) / 4)
+    wanted = _multiples(max(last - margin, 0) - 1, first + margin + 1, step)
+    known = np.asarray(sizes_bytes, float)
+    wanted = wanted[np.abs(wanted[:, None] - known).min(axis=1) >= STEP_BYTES / 2]
+    outside = np.maximum(np.maximum(last - wanted, wanted - first), 0)
+    nearest = wanted[np.argsort(outside, kind="stable")][:max_points]
+    return tuple(int(size) for size in np.sort(nearest))
+
+
+def _multiples(low: float, high: float, step: int) -> npt.NDArray[np.float64]:
+    """The multiples of a step strictly between two sizes, none of them 0."""
+    first = max(int(low // step) + 1, 1)
+    return step * np.arange(first, max(int(-(-high // step)), first), dtype=float)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_compass.analysis.noise import noise_floor
 from kernel_compass.codec.calibration_json import decode
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.calibration_worker import CEILINGS, NOISE
@@ -85,6 +84,8 @@ def calibrate(
 
 def _noise(processes: int, device: int, tell: _Told, deadline: float) -> NoiseFloor:
     """From fresh processes; where they fail, the ceilings are kept and the noise is absent."""
+    from kernel_compass.analysis.noise import noise_floor  # numpy: only where it is needed
+
     samples = []
     try:
         for process in range(processes):

@@ -30,8 +30,18 @@ _MEASURE = "Measure one with `kernel-compass calibrate`."
 
 
 def encode(calibration: Calibration) -> bytes:
-    """A calibration as an indented UTF-8 JSON object with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(to_document(calibration)), indent=2) + b"\n"
+    """A calibration as an indented UTF-8 JSON object with a final newline.
+
+    Raises:
+        CalibrationError: it contradicts itself, so that `decode` would refuse it.
+    """
+    document = to_document(calibration)
+    try:
+        calibration_of(document)
+    except ValueError as error:
+        found = f"The calibration {calibration.name!r} contradicts itself: {error}."
+        raise CalibrationError(found, _MEASURE) from None
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def decode(data: bytes | str, label: str = "This") -> Calibration:

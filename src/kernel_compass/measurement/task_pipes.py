@@ -11,6 +11,9 @@ from typing import IO
 TAIL_LINES = 60
 """Lines of standard error kept for messages."""
 
+DEBUG_VARIABLE = "KERNEL_COMPASS_DEBUG"
+"""Set: what a task says on standard error is shown, and its failures with their traceback."""
+
 _TAIL_BYTES = 64 << 10
 _JOIN_S = 1.0
 
@@ -57,11 +60,13 @@ class Tail:
 
     Args:
         pipe: what is read, to its end.
+        echo: whether all of it goes to our standard error as well.
     """
 
-    def __init__(self, pipe: IO[bytes] | None) -> None:
+    def __init__(self, pipe: IO[bytes] | None, echo: bool = False) -> None:
         assert pipe is not None
         self._pipe = pipe
+        self._echo = echo
         self._kept = b""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -79,6 +84,8 @@ class Tail:
         with contextlib.suppress(OSError, ValueError):
             while chunk := os.read(self._pipe.fileno(), 1 << 16):
                 self._kept = (self._kept + chunk)[-_TAIL_BYTES:]
+                if self._echo:
+                    os.write(2, chunk)
 
 
 def send_in_background(pipe: IO[bytes] | None, data: bytes) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 from kernel_compass.errors import UsageError
 from kernel_compass.measurement.task_failures import error_document
+from kernel_compass.measurement.task_pipes import DEBUG_VARIABLE
 
-DEBUG_VARIABLE = "KERNEL_COMPASS_DEBUG"
 INTERRUPTED = 130
 _LONG_S = 3600.0
 

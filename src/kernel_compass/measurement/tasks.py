@@ -20,7 +20,12 @@ from typing import Any
 import kernel_compass
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.task_failures import ended_without_answer, error_of
-from kernel_compass.measurement.task_pipes import Lines, Tail, send_in_background
+from kernel_compass.measurement.task_pipes import (
+    DEBUG_VARIABLE,
+    Lines,
+    Tail,
+    send_in_background,
+)
 from kernel_compass.process_family import GRACE_S, end_family, has_ended, termination_raises
 
 Arguments = Mapping[str, Any]
@@ -66,7 +71,8 @@ def run_task(
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        lines, tail = Lines(process.stdout), Tail(process.stderr)
+        lines = Lines(process.stdout)
+        tail = Tail(process.stderr, echo=bool(os.environ.get(DEBUG_VARIABLE)))
         try:
             # The pipe stays open: its end tells the worker that we are gone. The worker waits for
             # the interrupt after its answer: its children can be found as long as it lives.
@@ -106,10 +112,12 @@ def _answer(
     deadline: float,
 ) -> dict[str, Any] | None:
     """The task's result or error; `None` where the process or the time ended without one."""
+    drained = False
     while True:
         ended = has_ended(process.pid)
-        if ended:
+        if ended and not drained:
             lines.finish()  # what is still in the pipe was written before the end
+            drained = True
         try:
             message = _message(lines.get(_TICK_S if not ended else 0.0))
         except queue.Empty:
