@@ -146,3 +146,13 @@ def test_holm_keeps_order_and_family_error() -> None:
 def test_holm_refuses_what_is_no_p_value(p_values: list[float]) -> None:
     with pytest.raises(UsageError, match="no p-value"):
         holm(p_values)
+
+
+def test_a_coarse_timer_moves_nothing() -> None:
+    """Ticks of 0.5 % of the time: the median would jump by as much."""
+    pairs = MADE_UP["usual"].process(np.random.default_rng(15), 400)
+    times = np.array([pairs.baseline_us, pairs.candidate_us]) / 10 * 8
+    fine, coarse = speedup(samples(times)), speedup(samples(np.round(times / 0.04) * 0.04))
+    assert (coarse.estimate, coarse.low, coarse.high) == pytest.approx(
+        (fine.estimate, fine.low, fine.high), abs=4e-4
+    )

@@ -86,8 +86,8 @@ def log_ratios(pairs: PairedSamples) -> Array:
             f"(first: {times[bad][0]} us).",
             "A slope at or below 0 means that launches are too few a replay: raise their number.",
         )
-    logs: Array = np.log(times)
-    return logs[0] - logs[1]
+    logs: Array = np.log(times[0]) - np.log(times[1])
+    return logs
 
 
 def check_alike(first: PairedSamples, other: PairedSamples) -> None:

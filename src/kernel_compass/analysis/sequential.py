@@ -4,7 +4,7 @@ At every look the interval is a *repeated confidence interval* (Jennison & Turnb
 Soc. B 51, 1989): all of them together cover the truth with probability 1 - alpha, whatever made the
 comparison stop. So one interval serves all answers: beyond the minimum effect, within it, or on
 its edge. The level of each look comes from alpha spending and is carried over to Student's t, since
-the noise is estimated too (the significance-level approach, Jennison & Turnbull 2000, ch. 11).
+the noise is estimated too (the significance-level approach, Jennison & Turnbull 2000).
 Nothing is drawn at random: the same pairs give the same answer.
 """
 
