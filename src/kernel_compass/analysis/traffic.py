@@ -56,6 +56,7 @@ def traffic(workload: Workload, precision: Precision) -> Traffic:
         flops=workload.flops,
         dequantized_weights=workload.weights if stored.converted else 0,
         math=stored.math,
+        tokens=workload.tokens,
     )
 
 
