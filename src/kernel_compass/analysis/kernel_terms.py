@@ -55,6 +55,9 @@ class KernelTerms:
     `None` = there is no such launch."""
     weight_format: str = "int4"
     """What is converted where weights are: a key of `Ceilings.dequantization_tweights_s`."""
+    shape_choice_sd: float = 0.04
+    """How much one weight shape may differ from its neighbours at every token count, in the
+    logarithm of time: large for a library, which picks another kernel for another shape."""
     tile_tokens: int = 16
     """Tokens are computed in multiples of this."""
     evidence: Evidence | None = None
@@ -79,6 +82,7 @@ PRIOR: Mapping[Precision, KernelTerms] = {
         dram_efficiency=Term(0.85, 0.2),
         math_efficiency=Term(0.6, 0.7),
         capacity_ratio=_CAPACITY,
+        shape_choice_sd=0.12,
     ),
     Precision.W8A8: KernelTerms(
         launches=Term(2.0, 0.3),

@@ -41,9 +41,8 @@ __all__ = [
 
 COVERAGE = 0.9
 """Share of kernels that the band of a prediction is meant to hold."""
-BAND_SD = 2.13
-"""Half-width in standard deviations: 90 % of Student's t with 4 degrees of freedom, as the
-errors of kernels have heavier tails than a normal's 1.64."""
+BAND_SD = 1.645
+"""Half-width of the band in standard deviations: 90 % of a normal."""
 
 
 class Bound(StrEnum):
@@ -139,10 +138,10 @@ def _posterior(batch: Batch, terms: KernelTerms, ceilings: Ceilings) -> tuple[Ar
     here = features(batch)
     known = terms.evidence
     prior_sd = sd if known is None else np.array(known.prior_sd)
-    own = covariance(here[:1], here[:1])[0, 0] if len(here) else 0.0
+    own = covariance(here[:1], here[:1], terms.shape_choice_sd)[0, 0] if len(here) else 0.0
     variance = np.sum((jacobian * prior_sd) ** 2, axis=1) + own
     if known is not None:
-        between = covariance(here, np.array(known.features))
+        between = covariance(here, np.array(known.features), terms.shape_choice_sd)
         log_us = log_us + between @ np.array(known.weights)
         joint = between + (jacobian * prior_sd**2) @ np.array(known.jacobian).T
         variance = variance - np.sum((joint @ np.array(known.solve)) * joint, axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -131,18 +132,18 @@ def _fitted(
     batch = Batch.of([p.traffic for p in probes], [is_cold(p.regime) for p in probes], ceilings)
     log_us = np.log([p.time_us for p in probes])
     here = features(batch)
-    error = covariance(here, here) + NOISE**2 * np.eye(len(log_us))
-    problem = _Problem(log_us, np.linalg.inv(error), centre, sd, prior, batch, ceilings)
+    error = covariance(here, here, prior.shape_choice_sd) + NOISE**2 * np.eye(len(log_us))
+    problem = _Problem(log_us, _inverse(error), centre, sd, prior, batch, ceilings)
     theta = min((problem.descend(start) for start in problem.starts()), key=problem.cost)
     model, jacobian = linearized(theta, prior, batch, ceilings)
-    spread = np.linalg.inv(problem.curvature(jacobian))
+    spread = _inverse(problem.curvature(jacobian))
     joint = error + (jacobian * sd**2) @ jacobian.T
     evidence = Evidence(
         features=_rows(here),
         jacobian=_rows(jacobian),
         prior_sd=tuple(sd.tolist()),
         weights=tuple((problem.precision @ (log_us - model)).tolist()),
-        solve=_rows(np.linalg.inv(joint)),
+        solve=_rows(_inverse(joint)),
     )
     terms = _with_terms(prior, theta, np.sqrt(np.diag(spread)))
     return replace(terms, evidence=evidence), spread
@@ -221,11 +222,18 @@ def _held_out(probes: Sequence[Probe], ceilings: Ceilings, prior: KernelTerms) -
 
 
 def _with_terms(prior: KernelTerms, theta: Array, sd: Array) -> KernelTerms:
-    found = {
-        name: Term(float(np.exp(t)), float(s))
-        for name, t, s in zip(prior.names, theta, sd, strict=True)
-    }
-    return replace(prior, evidence=None, **found)
+    terms = replace(prior, evidence=None)
+    for name, t, s in zip(prior.names, theta, sd, strict=True):
+        terms = replace(terms, **_one(name, Term(float(np.exp(t)), float(s))))
+    return terms
+
+
+def _one(name: str, term: Term) -> dict[str, Any]:
+    return {name: term}
+
+
+def _inverse(matrix: Array) -> Array:
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
 def _rows(matrix: Array) -> tuple[tuple[float, ...], ...]:

@@ -16,8 +16,6 @@ SMOOTH_OCTAVES = (1.5, 2.0)
 TILE = 0.08
 """8 %: what a token count brings with it at every size, as tiles are chosen by it."""
 TILE_OCTAVES = (8.0, 0.7)
-CHOICE = 0.04
-"""4 %: what one weight shape brings with it at every token count: a library's choice of kernel."""
 NOISE = 0.02
 """2 %: of one measured time."""
 
@@ -29,14 +27,17 @@ def features(batch: Batch) -> Array:
     return np.stack([np.log2(size), np.log2(np.maximum(batch.flops, 1.0) / size)], axis=1)
 
 
-def covariance(a: Array, b: Array) -> Array:
-    """(n, m): covariance of the formula's error at features `a` and `b`."""
+def covariance(a: Array, b: Array, shape_choice_sd: float) -> Array:
+    """(n, m): covariance of the formula's error at features `a` and `b`.
+
+    `shape_choice_sd` is shared by launches of one weight shape alone: the kernel chosen for it.
+    """
     size = a[:, None, 0] - b[None, :, 0]
     tokens = a[:, None, 1] - b[None, :, 1]
     same_shape = np.abs(size) < 1e-9
     smooth = SMOOTH**2 * _bell(size, tokens, SMOOTH_OCTAVES)
     tile = TILE**2 * _bell(size, tokens, TILE_OCTAVES)
-    choice = CHOICE**2 * same_shape * _bell(size, tokens, SMOOTH_OCTAVES)
+    choice = shape_choice_sd**2 * same_shape * _bell(size, tokens, SMOOTH_OCTAVES)
     return np.asarray(smooth + tile + choice, dtype=np.float64)
 
 

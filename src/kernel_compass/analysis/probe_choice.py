@@ -70,4 +70,5 @@ def _prior_covariance(batch: Batch, prior: KernelTerms, ceilings: Ceilings) -> A
     theta, sd = log_terms(prior)
     _, jacobian = linearized(theta, prior, batch, ceilings)
     here = features(batch)
-    return np.asarray((jacobian * sd**2) @ jacobian.T + covariance(here, here), dtype=np.float64)
+    error = covariance(here, here, prior.shape_choice_sd)
+    return np.asarray((jacobian * sd**2) @ jacobian.T + error, dtype=np.float64)
