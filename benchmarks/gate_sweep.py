@@ -74,7 +74,7 @@ def read(data: Path) -> Sweep:
 
 
 def ceilings(constants: list[Row], gpu: str) -> Ceilings:
-    """The harness's constants; its missing conversion rate (B300) from the same GPU's other sets."""
+    """The harness's constants; a missing conversion rate (B300) from the GPU's other sets."""
     own = [row for row in constants if row["gpu"] == gpu]
     row = next(r for r in own if r["params_set"] == CONSTANTS)
     packed = next((r["r_dequant_tbs"] for r in (row, *own) if r["r_dequant_tbs"]), None)
@@ -94,27 +94,32 @@ Predicted = dict[Precision, dict[Cell, float]]
 
 
 def hard_gate_lumped(sweep: Sweep, gpu: str) -> Predicted:
-    """t0 + max(all bytes at the level that their sum fits into, arithmetic[, conversion])."""
+    """The study's model: t0 + max(all bytes at the level that the weights fit into, arithmetic[,
+    conversion]); w8a8 pays a second launch that quantizes the activations.
+
+    With the study's own constants it gives the study's published figures (A100, B200, B300).
+    """
     top = sweep.ceilings[gpu]
 
     def memory_us(moved: Traffic) -> float:
-        fits = moved.total_bytes <= top.c_eff_bytes
-        return moved.total_bytes / (top.bw_l2_tbs if fits else top.bw_dram_tbs) / 1e6
+        return moved.total_bytes / (_gated_tbs(moved, top) * 1e6)
 
     return _hard_gate(sweep, gpu, memory_us)
 
 
 def hard_gate_split(sweep: Sweep, gpu: str) -> Predicted:
-    """The same with the weights gated by their own size, activations and outputs at DRAM."""
+    """The same with activations and outputs always at DRAM."""
     top = sweep.ceilings[gpu]
 
     def memory_us(moved: Traffic) -> float:
-        fits = moved.weight_bytes <= top.c_eff_bytes
-        weights_us = moved.weight_bytes / (top.bw_l2_tbs if fits else top.bw_dram_tbs)
-        rest_us = (moved.activation_bytes + moved.output_bytes) / top.bw_dram_tbs
-        return (weights_us + rest_us) / 1e6
+        rest_us = (moved.activation_bytes + moved.output_bytes) / (top.bw_dram_tbs * 1e6)
+        return moved.weight_bytes / (_gated_tbs(moved, top) * 1e6) + rest_us
 
     return _hard_gate(sweep, gpu, memory_us)
+
+
+def _gated_tbs(moved: Traffic, top: Ceilings) -> float:
+    return top.bw_l2_tbs if moved.weight_bytes <= top.c_eff_bytes else top.bw_dram_tbs
 
 
 def study_predictions(sweep: Sweep, gpu: str) -> Predicted:
@@ -132,9 +137,12 @@ def _hard_gate(sweep: Sweep, gpu: str, memory_us: Callable[[Traffic], float]) ->
     def time_us(cell: Cell, precision: Precision) -> float:
         moved = sweep.traffic(cell, precision)
         convert = moved.dequantized_weights / (rate * 1e6) if rate else 0.0
-        return top.t0_us + max(
-            memory_us(moved), moved.flops / (top.peak_tflops["bf16"] * 1e6), convert
-        )
+        narrow = precision is Precision.W8A8
+        arithmetic = moved.flops / (top.peak_tflops["bf16"] * (2 if narrow else 1) * 1e6)
+        launches = top.t0_us * (2 if narrow else 1)
+        # The activations are read at 16 bits and written at 8 in a launch of their own.
+        quantize = 1.5 * moved.activation_bytes / (top.bw_dram_tbs * 1e6) if narrow else 0.0
+        return launches + quantize + max(memory_us(moved), arithmetic, convert)
 
     return {p: {c: time_us(c, p) for c in sweep.cells(gpu, p)} for p in PRECISIONS}
 

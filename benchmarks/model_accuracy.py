@@ -179,7 +179,10 @@ def gpu_report(sweep: Sweep, gpu: str, runs: Sequence[Run]) -> tuple[dict, Tally
         "band_coverage_pct": mean(coverage(sweep, gpu, runs)),
         "cells": len(sweep.cells(gpu, Precision.BF16)),
         "decisions": len(model.right),
-        "parameters": {p.value: list(PRIOR[p].names) for p in gate_sweep.PRECISIONS},
+        "parameters": {
+            "count": sum(len(PRIOR[p].names) for p in gate_sweep.PRECISIONS),
+            "fitted": {p.value: list(PRIOR[p].names) for p in gate_sweep.PRECISIONS},
+        },
         "baselines": {name: tally.summary() for name, tally in others.items()},
     }
     return report, model, others
@@ -256,35 +259,27 @@ def measure(data: Path, probes: int, seeds: int) -> dict:
 
 
 def table(result: dict) -> str:
-    head = f"{'':14}{'MAPE %':>8}{'bf16':>7}{'w8a8':>7}{'w4a16':>7}{'right %':>9}{'regret %':>10}{'band %':>8}"
-    lines = [head]
+    lines = [
+        f"{'':14}{'MAPE %':>8}{'bf16':>7}{'w8a8':>7}{'w4a16':>7}{'right %':>9}{'regret %':>10}"
+        f"{'band %':>8}"
+    ]
     for gpu, row in result["gpus"].items():
-        by = row["mape_by_precision_pct"]
-        lines.append(
-            f"{gpu:14}{row['mape_pct']:8.2f}{by['bf16']:7.2f}{by['w8a8']:7.2f}{by['w4a16']:7.2f}"
-            f"{row['decision_accuracy_pct']:9.2f}{row['mean_regret_pct']:10.3f}"
-            f"{row['band_coverage_pct']:8.1f}"
-        )
-    pooled = result["pooled"]
-    lines.append(
-        f"{'pooled':14}{pooled['mape_pct']:8.2f}{'':21}{pooled['decision_accuracy_pct']:9.2f}"
-        f"{pooled['mean_regret_pct']:10.3f}"
-    )
-    lines.append("\nbaselines, pooled")
-    for name, row in pooled["baselines"].items():
-        shown = f"{row['mape_pct']:8.2f}" if row["mape_pct"] is not None else f"{'-':>8}"
-        lines.append(
-            f"{name:34}{shown}{row['decision_accuracy_pct']:9.2f}{row['mean_regret_pct']:10.3f}"
-        )
-    lines.append("\nleave one GPU out: MAPE %, right %, regret %")
+        by = "".join(f"{row['mape_by_precision_pct'][p.value]:7.2f}" for p in gate_sweep.PRECISIONS)
+        lines.append(f"{gpu:14}{_three(row, by)}{row['band_coverage_pct']:8.1f}")
+    lines.append(f"{'pooled':14}{_three(result['pooled'], ' ' * 21)}")
+    lines.append("\nbaselines, pooled over the same cells")
+    lines += [f"{name:35}{_three(row)}" for name, row in result["pooled"]["baselines"].items()]
+    lines.append("\nleave one GPU out")
     for gpu, row in result["leave_one_gpu_out"].items():
-        shown = [
-            f"{k}: {v['mape_pct']:.2f} {v['decision_accuracy_pct']:.1f} {v['mean_regret_pct']:.2f}"
-            for k, v in row.items()
-        ]
-        lines.append(f"{gpu:14}" + "   ".join(shown))
-    lines.append("\nunseen op (dense projections): " + json.dumps(result["unseen_op"]))
+        lines += [f"{gpu:14}{count:10}{_three(scores)}" for count, scores in row.items()]
+    lines.append("\nunseen op, dense projections: MAPE %")
+    lines += [f"{name:28}{scores}" for name, scores in (result["unseen_op"] or {}).items()]
     return "\n".join(lines)
+
+
+def _three(row: dict, between: str = "") -> str:
+    mape = "-" if row["mape_pct"] is None else f"{row['mape_pct']:.2f}"
+    return f"{mape:>8}{between}{row['decision_accuracy_pct']:9.2f}{row['mean_regret_pct']:10.3f}"
 
 
 def main() -> None:

@@ -60,6 +60,8 @@ class KernelTerms:
     logarithm of time: large for a library, which picks another kernel for another shape."""
     tile_tokens: int = 16
     """Tokens are computed in multiples of this."""
+    blocks_per_sm: int = 1
+    """Blocks that run on an SM at once; matters only where a launch's blocks are given."""
     evidence: Evidence | None = None
 
     @property

@@ -65,29 +65,52 @@ class Prediction:
     bound: Bound
 
 
-def predict(traffic: Traffic, terms: KernelTerms, regime: Regime, ceilings: Ceilings) -> Prediction:
+def predict(
+    traffic: Traffic,
+    terms: KernelTerms,
+    regime: Regime,
+    ceilings: Ceilings,
+    blocks: int | None = None,
+) -> Prediction:
     """The time of one launch. See `predict_many`."""
-    return predict_many([traffic], terms, regime, ceilings)[0]
+    return predict_many([traffic], terms, regime, ceilings, [blocks])[0]
 
 
 def predict_many(
-    traffics: Sequence[Traffic], terms: KernelTerms, regime: Regime, ceilings: Ceilings
+    traffics: Sequence[Traffic],
+    terms: KernelTerms,
+    regime: Regime,
+    ceilings: Ceilings,
+    blocks: Sequence[int | None] | None = None,
 ) -> list[Prediction]:
     """The times of many launches of one kernel.
 
     In situ nobody knows what is left in L2: the estimate is the geometric mean of warm and cold,
     and the band spans both.
 
+    Args:
+        traffics: what each launch moves and computes.
+        terms: of the kernel: a prior, or fitted.
+        regime: cold, warm or in_situ.
+        ceilings: of the machine.
+        blocks: thread blocks of each launch where the tile is known, for wave quantization.
+
     Raises:
-        UsageError: the regime is unknown, or a traffic holds a negative or non-finite number.
+        UsageError: the regime is unknown, a traffic holds a negative or non-finite number, or a
+            launch has no block.
     """
     for traffic in traffics:
         check_traffic(traffic)
+    for count in blocks or ():
+        if count is not None and count < 1:
+            raise UsageError(f"A launch has {count} blocks.", "Give 1 or more, or None.")
+    if not traffics:
+        return []
     if regime is Regime.IN_SITU:
-        warm = predict_many(traffics, terms, Regime.WARM, ceilings)
-        cold = predict_many(traffics, terms, Regime.COLD, ceilings)
+        warm = predict_many(traffics, terms, Regime.WARM, ceilings, blocks)
+        cold = predict_many(traffics, terms, Regime.COLD, ceilings, blocks)
         return [_between(w, c) for w, c in zip(warm, cold, strict=True)]
-    batch = Batch.of(traffics, [is_cold(regime)] * len(traffics), ceilings)
+    batch = Batch.of(traffics, [is_cold(regime)] * len(traffics), ceilings, blocks)
     log_us, sd = _posterior(batch, terms, ceilings)
     bounds = _bounds(parts({n: t.value for n, t in terms.items()}, terms, batch, ceilings))
     spread = np.exp(BAND_SD * sd)
@@ -138,7 +161,7 @@ def _posterior(batch: Batch, terms: KernelTerms, ceilings: Ceilings) -> tuple[Ar
     here = features(batch)
     known = terms.evidence
     prior_sd = sd if known is None else np.array(known.prior_sd)
-    own = covariance(here[:1], here[:1], terms.shape_choice_sd)[0, 0] if len(here) else 0.0
+    own = covariance(here[:1], here[:1], terms.shape_choice_sd)[0, 0]
     variance = np.sum((jacobian * prior_sd) ** 2, axis=1) + own
     if known is not None:
         between = covariance(here, np.array(known.features), terms.shape_choice_sd)

@@ -40,9 +40,17 @@ class Batch:
     peak_tflops: Array
     streamed_cold: Array
     """True where the weights lie in DRAM before the launch."""
+    blocks: Array
+    """Thread blocks of the launch; NaN where not known."""
 
     @classmethod
-    def of(cls, traffics: Sequence[Traffic], cold: Sequence[bool], ceilings: Ceilings) -> Batch:
+    def of(
+        cls,
+        traffics: Sequence[Traffic],
+        cold: Sequence[bool],
+        ceilings: Ceilings,
+        blocks: Sequence[int | None] | None = None,
+    ) -> Batch:
         """The arrays of these launches."""
 
         def column(values: Sequence[float | None]) -> Array:
@@ -57,6 +65,7 @@ class Batch:
             tokens=column([t.tokens for t in traffics]),
             peak_tflops=column([ceilings.peak(t.math) for t in traffics]),
             streamed_cold=np.array(cold, dtype=bool),
+            blocks=column(blocks or [None] * len(traffics)),
         )
 
 
@@ -95,14 +104,17 @@ def parts(values: dict[str, Any], terms: KernelTerms, batch: Batch, ceilings: Ce
     l2_us = level_us(ws, ceilings.bw_l2_tbs, ceilings.warm) / values["l2_efficiency"]
     dram_us = level_us(ws, ceilings.bw_dram_tbs, ceilings.cold) / values["dram_efficiency"]
     rate = values.get("activation_pass_efficiency")
+    waves = wave_stretch(batch.blocks, terms.blocks_per_sm, ceilings.sm_count)
     return Parts(
         fixed=ceilings.t0_us * values["launches"] + 0.0 * ws,
         l2=served * l2_us,
         # What DRAM serves passes through L2 as well, so it takes at least as long.
         dram=(1 - served) * np.maximum(dram_us, l2_us),
-        compute=tiled_flops(batch, terms.tile_tokens)
+        compute=waves
+        * tiled_flops(batch, terms.tile_tokens)
         / (batch.peak_tflops * 1e6 * values["math_efficiency"]),
-        dequantization=_dequantization_us(batch, terms, ceilings)
+        dequantization=waves
+        * _dequantization_us(batch, terms, ceilings)
         / values["dequantization_efficiency"],
         # Read at 16 bits, written at 8.
         activation_pass=0.0 * ws
@@ -135,6 +147,18 @@ def tiled_flops(batch: Batch, tile_tokens: int) -> Array:
     return np.asarray(batch.flops * np.where(np.isnan(rounded), 1.0, rounded), dtype=np.float64)
 
 
+def wave_stretch(blocks: Array, blocks_per_sm: int, sm_count: int | None) -> Array:
+    """How much longer the SMs' own work takes because blocks come in whole waves.
+
+    All slots of its waves / slots used; 1 where the grid is not known. The levels
+    all SMs share are not stretched: fewer SMs still draw on their full bandwidth.
+    """
+    if sm_count is None:
+        return np.ones_like(blocks)
+    waves = blocks / (sm_count * blocks_per_sm)
+    return np.asarray(np.where(np.isnan(waves), 1.0, np.ceil(waves) / waves), dtype=np.float64)
+
+
 def _dequantization_us(batch: Batch, terms: KernelTerms, ceilings: Ceilings) -> Array:
     rate = (ceilings.dequantization_tweights_s or {}).get(terms.weight_format)
     if rate is None:
@@ -155,7 +179,8 @@ def log_time(theta: Array, terms: KernelTerms, batch: Batch, ceilings: Ceilings)
     """
     values: dict[str, Any] = {name: term.value for name, term in terms.items()}
     values |= {name: np.exp(theta[..., i, None]) for i, name in enumerate(terms.names)}
-    return np.asarray(np.log(parts(values, terms, batch, ceilings).total), dtype=np.float64)
+    total = parts(values, terms, batch, ceilings).total
+    return np.log(np.broadcast_to(total, (*theta.shape[:-1], total.shape[-1])))
 
 
 def linearized(
