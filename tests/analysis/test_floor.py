@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from analysis.machines import ABSENT, COLD, H200_READ, MIB, WARM, curve, h200
 from hypothesis import given
@@ -158,6 +160,30 @@ def test_more_bytes_never_take_less(
         assert us(reading(weights + more, activations, outputs), regime, machine) >= base - 1e-9
         assert us(reading(weights, activations + more, outputs), regime, machine) >= base - 1e-9
         assert us(reading(weights, activations, outputs + more), regime, machine) >= base - 1e-9
+
+
+POINTS = st.lists(st.tuples(st.floats(0.1, 500), st.floats(0.5, 200)), min_size=1, max_size=12)
+
+
+@given(POINTS, POINTS, POINTS, st.floats(1, 400), st.tuples(SIZES, SIZES, SIZES), SIZES)
+def test_whatever_the_curves_more_bytes_never_take_less(
+    warm, cold, both, capacity, sizes, more
+) -> None:
+    """Noise, doubled sizes and cliffs anywhere: the floor stays finite and monotone."""
+    machine = h200(
+        curves=(
+            curve(Regime.WARM, sorted(warm)),
+            curve(Regime.COLD, sorted(cold)),
+            curve(Regime.WARM, sorted(both), Access.READ_WRITE),
+        ),
+        c_eff_bytes=replace(H200.c_eff_bytes, value=capacity * MIB),
+    )
+    for regime in (Regime.WARM, Regime.COLD):
+        base = us(reading(*sizes), regime, machine)
+        assert 0 <= base < 1e9
+        for i in range(3):
+            larger = [size + more * (i == j) for j, size in enumerate(sizes)]
+            assert us(reading(*larger), regime, machine) >= base - 1e-6
 
 
 @given(SIZES, SIZES, SIZES)

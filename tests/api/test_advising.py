@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from pathlib import Path
 
 import pytest
 from analysis.machines import ABSENT, COLD, MIB, WARM, curve, h200
@@ -37,6 +39,30 @@ CUBLAS = {  # N, M: us warm, rotated, same card
     (4096, 1): (36.49, 36.43),
     (4096, 64): (55.25, 55.40),
 }
+
+
+SWEEP = Path(__file__).resolve().parents[3] / "shared/data/cache_barrier/gate_sweep.csv"
+MACHINES = {"A100-40GB": "a100", "H100-80GB": "h100", "B200": "b200", "B300": "b300"}
+
+
+@pytest.mark.skipif(not SWEEP.is_file(), reason=f"the published sweep is not here: {SWEEP}")
+@pytest.mark.parametrize("gpu", MACHINES)
+def test_no_verdict_contradicts_the_published_sweep(gpu: str) -> None:
+    """Kernels of another project: what won is not ruled out, what lost not promised."""
+    cells: dict[Workload, dict[str, float]] = {}
+    with SWEEP.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["gpu"] == gpu:
+                h, m, k, n = (int(row[key]) for key in "hmkn")
+                times = cells.setdefault(Workload(Op.BMM, h, m, k, n), {})
+                times[row["precision"]] = float(row["latency_us"])
+    assert len(cells) >= 15
+    for workload, times in cells.items():
+        for precision, row in formats(workload, Regime.WARM, MACHINES[gpu]).items():
+            if precision in times and precision is not Precision.BF16:
+                won = times[Precision.BF16] / times[precision]
+                assert not (row.verdict is Verdict.CANNOT_PAY and won > 1.02), (workload, precision)
+                assert not (row.verdict is Verdict.PAYS and won < 1.0), (workload, precision)
 
 
 def bmm(tokens: int, columns: int) -> Workload:

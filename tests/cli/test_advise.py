@@ -176,9 +176,12 @@ def test_the_machines_own_is_the_default(say, tmp_path, monkeypatch):
     assert decode(out).calibration == "h200"
 
 
-def test_diagnose_takes_the_calibration_of_the_captures_gpu(say, monkeypatch):
+def test_diagnose_takes_the_calibration_of_the_captures_gpu(say, tmp_path, monkeypatch):
     import kernel_compass.api.calibration_choice as choice
 
+    store = tmp_path / "cache" / "calibrations"
+    store.mkdir(parents=True)
+    (store / "nvidia-h200-580.json").write_bytes(encode_calibration(h200()))
     asked = []
 
     def own(name=None):

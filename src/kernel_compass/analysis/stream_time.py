@@ -42,7 +42,8 @@ class TimeCurve:
     """Microseconds over bytes.
 
     Args:
-        points: `(bytes, us, measured)` in any order; at least one.
+        points: `(bytes, us, measured)` in any order, sizes above 0; at least one. Of several of
+            one size the fastest counts.
         origin_us: the time at zero bytes: the launch's fixed cost, inside every point.
         name: what the curve is called in a guess.
     """
@@ -55,6 +56,8 @@ class TimeCurve:
         self._us = [min(origin_us, ordered[0][1])]
         self._measured = [True]
         for size, us, measured in ordered:
+            if size <= self._bytes[-1]:
+                continue
             self._bytes.append(float(size))
             self._us.append(us)
             self._measured.append(measured)

@@ -9,6 +9,7 @@ from kernel_compass.api.calibrating import (
     shipped_calibrations,
 )
 from kernel_compass.errors import CalibrationError
+from kernel_compass.measurement.calibration_store import stored
 from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.device import Device
 
@@ -39,8 +40,8 @@ def capture_calibration(word: str | None, device: Device | None) -> Calibration 
         return calibration(word)
     if device is None or device.name is None:
         return None
-    try:
-        own = machine_calibration(device.name)
+    try:  # the driver is asked only where something was ever measured
+        own = machine_calibration(device.name) if stored() else None
     except CalibrationError:  # nobody asked for it; `calibrate --show` says what is wrong
         own = None
     return own or shipped_calibration(device.name)
