@@ -40,8 +40,9 @@ class FakeApi(types.ModuleType):
         self.calls = []
         self.failure = None
 
-    def diagnose_files(self, files, joined, label):
+    def diagnose_files(self, files, joined, label, calibration=None):
         self.calls.append((list(files), dict(joined), label))
+        self.calibration = calibration
         if self.failure is not None:
             raise self.failure
         if any("damaged" in path.name for path in files):
@@ -49,8 +50,9 @@ class FakeApi(types.ModuleType):
         reports = [samples.decode() for _ in files] + [samples.bmm_regimes()] * bool(joined)
         return [replace(report, label=label or report.label) for report in reports]
 
-    def profile_target(self, request, on_progress=None, target_stdout=None):
+    def profile_target(self, request, on_progress=None, target_stdout=None, calibration=None):
         self.calls.append((request, target_stdout))
+        self.calibration = calibration
         if target_stdout is not None:
             os.write(target_stdout, b"the program says hello\n")
         if on_progress is not None:

@@ -78,8 +78,23 @@ def test_how_each_source_was_taken_is_said():
 
 def test_what_dominates_is_said_in_a_sentence():
     lines = text_of(samples.decode(), 140).split("\n")
-    assert lines[-4].startswith("compute_bound: 1 kernel, 1 launch, 80 % of the time: ")
-    assert lines[-2] == "Also launch_bound: 3 kernels, 41 launches, 4.5 %."
+    assert lines[-5].startswith("compute_bound: 1 kernel, 1 launch, 80 % of the time: ")
+    assert lines[-3] == "Also launch_bound: 3 kernels, 41 launches, 4.5 %."
+
+
+def test_what_the_floors_leave_is_said_in_a_sentence():
+    lines = text_of(samples.decode(), 140).split("\n")
+    assert lines[-2] == (  # 8.4 % and 7.5 % of the time at 1.08 times their floors
+        "At their floors (compulsory) the kernels would win 1.2 % of the time: #2 0.6 %, #3 0.6 %; "
+        "4 kernels without a floor."
+    )
+
+
+def test_without_a_calibration_nothing_is_said_of_floors():
+    small = samples.ranked(samples.kernel("k", samples.LAUNCH, 2.0))
+    text = text_of(replace(samples.decode(), kernels=small), 140)
+    assert "headroom" not in text
+    assert "floor" not in text
 
 
 def test_many_small_launches_are_a_candidate_for_fusion():

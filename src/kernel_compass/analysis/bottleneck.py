@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kernel_compass.analysis.advice import advise
+from kernel_compass.analysis.headroom import headroom
 from kernel_compass.analysis.quantities import quantities
 from kernel_compass.analysis.residency import Residency, residency
 from kernel_compass.analysis.rules import (
@@ -16,6 +17,7 @@ from kernel_compass.analysis.rules import (
     LimiterRule,
 )
 from kernel_compass.analysis.utilization import busiest_pipe
+from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Evidence, Flag, Limiter
 from kernel_compass.records.metrics import STALL_REASONS, pipe_key
@@ -63,6 +65,7 @@ def diagnose_kernel(
     device: Device | None,
     flushed: KernelProfile | None = None,
     residency_answered: bool = False,
+    calibration: Calibration | None = None,
 ) -> Diagnosis:
     """Diagnose one kernel from one capture. Pure.
 
@@ -74,6 +77,7 @@ def diagnose_kernel(
             an L2-resident kernel re-uses within the launch or between launches.
         residency_answered: another joined regime answers the residency question, so that
             `residency_unknown` is not raised for this one.
+        calibration: the machine the capture was taken on; without it there is no headroom.
     """
     q = quantities(kernel)
     if "dram_throughput_pct" not in q and device and device.compute_capability in INTEGRATED:
@@ -86,14 +90,15 @@ def diagnose_kernel(
         resident = Residency()
     fired = [r for r in FLAG_RULES if _fires(r, q, limiter)]
     flags = _flags(kernel, q, limiter, pipe, resident, fired)
+    room = headroom(kernel.metrics, q, limiter, calibration) if calibration else None
     return Diagnosis(
         limiter=limiter,
         confidence=_confidence(rule, q),
-        evidence=tuple(_evidence(rule, q, pipe, resident, fired)),
+        evidence=(*_evidence(rule, q, pipe, resident, fired), *((room.evidence,) if room else ())),
         pipe=pipe,
         flags=flags,
         reuse=resident.reuse,
-        headroom=None,
+        headroom=room.headroom if room else None,
         advice=advise(limiter, pipe, flags, resident.reuse),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernel_compass.analysis.bottleneck import diagnose_kernel
+from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Flag
 from kernel_compass.records.profile import (
@@ -22,10 +23,15 @@ from kernel_compass.units import duration_text
 Identity = tuple[str, Dim3 | None, Dim3 | None, int | None]
 
 
-def report_one(profile: Profile, label: str | None = None) -> Report:
+def report_one(
+    profile: Profile, label: str | None = None, calibration: Calibration | None = None
+) -> Report:
     """The report of a single capture."""
     kernels = [
-        replace(k, diagnosis=diagnose_kernel(k, profile.source, profile.device))
+        replace(
+            k,
+            diagnosis=diagnose_kernel(k, profile.source, profile.device, calibration=calibration),
+        )
         for k in profile.kernels
     ]
     return Report(
@@ -37,30 +43,39 @@ def report_one(profile: Profile, label: str | None = None) -> Report:
             *profile.warnings,
             *_contradiction(profile.source),
             *_mixed_problems(profile.kernels),
+            *_foreign(profile.device, calibration),
         ),
+        calibration=calibration.name if calibration else None,
     )
 
 
-def report_joined(profiles: Mapping[Regime, Profile], label: str | None = None) -> Report:
+def report_joined(
+    profiles: Mapping[Regime, Profile],
+    label: str | None = None,
+    calibration: Calibration | None = None,
+) -> Report:
     """The report of several regimes of one program; kernels are matched by name, grid and block."""
     ordered = {r: profiles[r] for r in LEADING_ORDER if r in profiles}
     if len(ordered) == 1:
-        return report_one(next(iter(ordered.values())), label)
+        return report_one(next(iter(ordered.values())), label, calibration)
     by_regime = {r: {(*k.identity, k.device): k for k in p.kernels} for r, p in ordered.items()}
     identities: dict[Identity, None] = {}
     for kernels in by_regime.values():
         identities.update(dict.fromkeys(kernels))
-    rows = [_joined_row(identity, ordered, by_regime) for identity in identities]
+    rows = [_joined_row(identity, ordered, by_regime, calibration) for identity in identities]
     first = next(iter(ordered.values()))
     warnings = [w for p in ordered.values() for w in p.warnings]
     warnings += [w for p in ordered.values() for w in _contradiction(p.source)]
     warnings += _mixed_problems(first.kernels)
+    device = _device(list(ordered.values()))
+    warnings += _foreign(device, calibration)
     return Report(
         label=label or first.label,
-        device=_device(list(ordered.values())),
+        device=device,
         sources=tuple(p.source for p in ordered.values()),
         kernels=_ranked(rows),
         warnings=tuple(dict.fromkeys(warnings + _unmatched(by_regime))),
+        calibration=calibration.name if calibration else None,
     )
 
 
@@ -68,6 +83,7 @@ def _joined_row(
     identity: Identity,
     ordered: Mapping[Regime, Profile],
     by_regime: Mapping[Regime, Mapping[Identity, KernelProfile]],
+    calibration: Calibration | None,
 ) -> tuple[KernelProfile, dict[Regime, RegimeView | None]]:
     cold = by_regime.get(Regime.COLD, {}).get(identity)
     answered = False
@@ -84,6 +100,7 @@ def _joined_row(
             profile.device,
             flushed=cold if regime is not Regime.COLD else None,
             residency_answered=answered and regime is Regime.COLD,
+            calibration=calibration,
         )
         settled = Flag.RESIDENCY_UNKNOWN not in diagnosis.flags
         answered = answered or (regime in (Regime.WARM, Regime.IN_SITU) and settled)
@@ -99,6 +116,17 @@ def _view(kernel: KernelProfile, diagnosis: Diagnosis) -> RegimeView:
 
 def _device(profiles: Sequence[Profile]) -> Device | None:
     return next((p.device for p in profiles if p.device is not None), None)
+
+
+def _foreign(device: Device | None, calibration: Calibration | None) -> list[str]:
+    """A calibration of another GPU, asked for by name."""
+    calibrated = calibration.environment.device.name if calibration else None
+    if calibrated is None or device is None or device.name in (None, calibrated):
+        return []
+    return [
+        f"headroom is against the calibration of an {calibrated}, the capture is of an "
+        f"{device.name}"
+    ]
 
 
 def _contradiction(source: Source) -> list[str]:

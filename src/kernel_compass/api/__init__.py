@@ -1,19 +1,31 @@
-"""What users import: profile a program, diagnose captures, examine and calibrate the machine."""
+"""What users import: profile, diagnose, advise; examine and calibrate the machine.
 
-from kernel_compass.api.calibrating import (
-    calibration,
-    check_calibration_store,
-    machine_calibration,
-    save_calibration,
-    shipped_calibration,
-    shipped_calibrations,
-)
-from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
-from kernel_compass.api.machine import doctor
-from kernel_compass.api.measuring import calibrate
-from kernel_compass.api.running import profile_target
+A door is opened when it is asked for, so that advising does not pay for reading captures.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernel_compass.api.advising import advise, advise_model
+    from kernel_compass.api.calibrating import (
+        calibration,
+        check_calibration_store,
+        machine_calibration,
+        save_calibration,
+        shipped_calibration,
+        shipped_calibrations,
+    )
+    from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
+    from kernel_compass.api.machine import doctor
+    from kernel_compass.api.measuring import calibrate
+    from kernel_compass.api.running import profile_target
 
 __all__ = [
+    "advise",
+    "advise_model",
     "calibrate",
     "calibration",
     "check_calibration_store",
@@ -27,3 +39,31 @@ __all__ = [
     "shipped_calibration",
     "shipped_calibrations",
 ]
+
+_MODULES = {
+    "advising": ("advise", "advise_model"),
+    "calibrating": (
+        "calibration",
+        "check_calibration_store",
+        "machine_calibration",
+        "save_calibration",
+        "shipped_calibration",
+        "shipped_calibrations",
+    ),
+    "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
+    "machine": ("doctor",),
+    "measuring": ("calibrate",),
+    "running": ("profile_target",),
+}
+"""Module of this package -> the doors in it."""
+_HOMES = {door: module for module, doors in _MODULES.items() for door in doors}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

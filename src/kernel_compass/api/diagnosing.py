@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernel_compass.analysis.joining import report_joined, report_one
+from kernel_compass.api.calibration_choice import capture_calibration
 from kernel_compass.errors import UsageError
 from kernel_compass.profiling.capture import read_capture
 from kernel_compass.profiling.ncu_saved import read_saved
@@ -19,35 +20,50 @@ def diagnose_files(
     files: Sequence[Path],
     joined: Mapping[Regime, Path] | None = None,
     label: str | None = None,
+    calibration: str | None = None,
 ) -> list[Report]:
     """One report per file, plus one for the files joined as regimes of one program.
 
     A folder that `profile --save` wrote counts as one file: its regimes are joined.
 
+    Args:
+        files: captures, each reported by itself.
+        joined: captures of one program, by regime.
+        label: overrides the captures' own label.
+        calibration: what headroom rests on: a name, a file, `this`, `none`; `None` = this
+            machine's or the shipped one of the capture's own device, if there is one.
+
     Raises:
+        CalibrationError: the named calibration cannot be used.
         CaptureError: a file holds no usable metric table.
         MissingDependency: a `.ncu-rep` file without a reader for it.
     """
     reports: list[Report] = []
     for path in files:
         if path.is_dir():
-            reports += [diagnose_profiles(job, label) for job in _jobs(read_saved(path))]
+            jobs = _jobs(read_saved(path))
+            reports += [diagnose_profiles(job, label, calibration) for job in jobs]
         else:
-            reports.append(diagnose_profiles([read_capture(path, label=label)], label))
+            profile = read_capture(path, label=label)
+            reports.append(diagnose_profiles([profile], label, calibration))
     if joined:
         profiles = [read_capture(path, regime, label) for regime, path in joined.items()]
-        reports.append(diagnose_profiles(profiles, label))
+        reports.append(diagnose_profiles(profiles, label, calibration))
     return reports
 
 
-def diagnose_profiles(profiles: Sequence[Profile], label: str | None = None) -> Report:
+def diagnose_profiles(
+    profiles: Sequence[Profile], label: str | None = None, calibration: str | None = None
+) -> Report:
     """The report of one capture, or of several regimes of one program.
 
     Args:
         profiles: one, or several with different regimes.
         label: overrides the captures' own label.
+        calibration: as in `diagnose_files`.
 
     Raises:
+        CalibrationError: the named calibration cannot be used.
         UsageError: two captures of the same regime, which cannot be one program's.
     """
     regimes = [p.source.regime for p in profiles]
@@ -57,9 +73,11 @@ def diagnose_profiles(profiles: Sequence[Profile], label: str | None = None) -> 
             f"Captures of one program need a regime each; these have: {names}.",
             "Name each once: --regime warm=FILE --regime cold=FILE.",
         )
+    device = next((p.device for p in profiles if p.device is not None), None)
+    machine = capture_calibration(calibration, device)
     if len(profiles) == 1:
-        return report_one(profiles[0], label)
-    return report_joined({p.source.regime: p for p in profiles}, label)
+        return report_one(profiles[0], label, machine)
+    return report_joined({p.source.regime: p for p in profiles}, label, machine)
 
 
 def _jobs(profiles: Sequence[Profile]) -> list[list[Profile]]:

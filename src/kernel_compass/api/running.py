@@ -14,6 +14,7 @@ def profile_target(
     request: ProfileRequest,
     on_progress: Callable[[Progress], None] | None = None,
     target_stdout: int | None = None,
+    calibration: str | None = None,
 ) -> Report:
     """Profile the request's program in its regimes and diagnose what was seen.
 
@@ -21,9 +22,10 @@ def profile_target(
         request: target, regimes, filters.
         on_progress: called while ncu works.
         target_stdout: file descriptor for the program's own standard output; default: inherit.
+        calibration: as in `diagnose_files`.
 
     Raises:
         ProfilingError: ncu or the program failed, or nothing was profiled.
     """
     profiles = run_profile(request, on_progress, target_stdout)
-    return diagnose_profiles(profiles, request.label)
+    return diagnose_profiles(profiles, request.label, calibration)

@@ -13,6 +13,7 @@ import typer
 
 from kernel_compass.cli.exit_codes import Failures
 from kernel_compass.cli.options import (
+    CalibrationOption,
     FormatOption,
     JsonOption,
     LabelOption,
@@ -50,6 +51,7 @@ def diagnose(
     files: FilesArgument = None,
     regime: RegimeFilesOption = None,
     label: LabelOption = None,
+    calibration: CalibrationOption = None,
     format: FormatOption = None,
     json: JsonOption = False,
     output: OutputOption = None,
@@ -65,7 +67,7 @@ def diagnose(
     if not plain and not joined:
         raise UsageError("No capture was named.", "kernel-compass diagnose FILE...")
     prepare(output)
-    reports, errors = _reports(plain, joined, label)
+    reports, errors = _reports(plain, joined, label, calibration)
     if reports:
         show(reports, kind, output, as_list=len(plain) + bool(joined) > 1)
     if errors:
@@ -102,16 +104,20 @@ def joined_files(specs: Sequence[str]) -> dict[Regime, Path]:
 
 
 def _reports(
-    plain: Sequence[Path], joined: dict[Regime, Path], label: str | None
+    plain: Sequence[Path],
+    joined: dict[Regime, Path],
+    label: str | None,
+    calibration: str | None,
 ) -> tuple[list[Report], list[KernelCompassError]]:
     """A report for every input that can be used, and the failures of the others."""
     from kernel_compass import api
 
     jobs: list[tuple[Sequence[Path], Callable[[], list[Report]]]] = [
-        ([path], partial(api.diagnose_files, [path], {}, label)) for path in plain
+        ([path], partial(api.diagnose_files, [path], {}, label, calibration)) for path in plain
     ]
     if joined:
-        jobs.append((list(joined.values()), partial(api.diagnose_files, [], joined, label)))
+        together = partial(api.diagnose_files, [], joined, label, calibration)
+        jobs.append((list(joined.values()), together))
     reports: list[Report] = []
     errors: list[KernelCompassError] = []
     for paths, job in jobs:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kernel_compass import __version__
+from kernel_compass.cli.advise import advise
 from kernel_compass.cli.calibrate import calibrate
 from kernel_compass.cli.diagnose import diagnose
 from kernel_compass.cli.doctor import doctor
@@ -37,6 +38,9 @@ app.command(
     epilog=EXIT_CODES_TEXT,
 )(profile)
 app.command(short_help="Nsight Compute files to a report.", epilog=EXIT_CODES_TEXT)(diagnose)
+app.command(short_help="Which number format can pay, without a GPU.", epilog=EXIT_CODES_TEXT)(
+    advise
+)
 app.command(short_help="Measure and store the ceilings of this GPU.", epilog=EXIT_CODES_TEXT)(
     calibrate
 )

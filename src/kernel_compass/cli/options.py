@@ -36,6 +36,17 @@ OutputOption = Annotated[
     ),
 ]
 
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration",
+        metavar="NAME|FILE|none",
+        help="What headroom rests on. Default: this machine's calibration, or the shipped one, of "
+        "the GPU that the capture names.",
+        show_default=False,
+    ),
+]
+
 REGIMES = (Regime.WARM, Regime.COLD, Regime.IN_SITU)
 """The regimes a user can name."""
 

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from kernel_compass.cli import progress
 from kernel_compass.cli.diagnose import show
 from kernel_compass.cli.options import (
+    CalibrationOption,
     FormatOption,
     JsonOption,
     LabelOption,
@@ -111,6 +112,7 @@ def profile(
     launch_count: CountOption = None,
     timeout: TimeoutOption = None,
     label: LabelOption = None,
+    calibration: CalibrationOption = None,
     format: FormatOption = None,
     json: JsonOption = False,
     output: OutputOption = None,
@@ -141,7 +143,8 @@ def profile(
     from kernel_compass import api
 
     with progress.shown() as on_progress:
-        report = api.profile_target(request, on_progress, STDERR if output is None else STDOUT)
+        stdout = STDERR if output is None else STDOUT
+        report = api.profile_target(request, on_progress, stdout, calibration)
     show((report,), kind, output, as_list=False)
 
 

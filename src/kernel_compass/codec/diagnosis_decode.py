@@ -41,6 +41,7 @@ def report_of(document: doc.Document) -> Report:
         sources=tuple(_source(source) for source in document.sources),
         kernels=tuple(_kernel(kernel) for kernel in document.kernels),
         warnings=tuple(document.warnings),
+        calibration=None if isinstance(document.calibration, UnsetType) else document.calibration,
     )
 
 

@@ -117,7 +117,7 @@ class KernelDocument(msgspec.Struct):
 
 
 class Document(msgspec.Struct):
-    """The whole document."""
+    """The whole document; `calibration` is there only where one was used."""
 
     schema: str
     label: str | None
@@ -125,3 +125,4 @@ class Document(msgspec.Struct):
     device: DeviceDocument | None
     sources: list[SourceDocument]
     kernels: list[KernelDocument]
+    calibration: str | UnsetType = UNSET

@@ -71,6 +71,7 @@ def to_document(report: Report) -> doc.Document:
         device=None if device is None else _device(device),
         sources=[_source(source) for source in report.sources],
         kernels=[_kernel(k, regimes, several_gpus) for k in report.kernels],
+        calibration=UNSET if report.calibration is None else report.calibration,
     )
 
 

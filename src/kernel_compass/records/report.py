@@ -40,3 +40,5 @@ class Report:
     sources: tuple[Source, ...]
     kernels: tuple[ReportKernel, ...]
     warnings: tuple[str, ...] = ()
+    calibration: str | None = None
+    """Name of the calibration the headrooms rest on; `None` = none was used."""

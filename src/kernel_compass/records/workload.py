@@ -71,6 +71,8 @@ class Traffic:
     """Weights that must be converted before the arithmetic; 0 where it takes them as stored."""
     math: str = "bf16"
     """Which peak of the calibration bounds the arithmetic: a key of `Calibration.peak_tflops`."""
+    tokens: int | None = None
+    """M, the rows that meet every weight: what a tile rounds up; `None` = not known."""
 
     @property
     def total_bytes(self) -> int:

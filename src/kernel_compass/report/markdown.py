@@ -38,7 +38,8 @@ def code(text: str, in_table: bool = False) -> str:
 def _lines(report: Report) -> Iterator[str]:
     yield f"## {escape(report.label or 'kernel-compass diagnosis')}"
     yield ""
-    yield f"{escape(phrases.device_text(report.device))}."
+    machine = (phrases.device_text(report.device), phrases.calibration_text(report))
+    yield f"{escape('; '.join(filter(None, machine)))}."
     yield ""
     for source in report.sources:
         name, how = phrases.source_name(source), phrases.source_text(source)
@@ -58,9 +59,10 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _table(report: Report, names: Sequence[str]) -> Iterator[str]:
     regimes = summary.regimes_of(report)
+    room = summary.has_headroom(report)
     heads = ["#", "kernel", "launches", "mean", "share", "limiter", "confidence", "flags"]
-    yield _row([*heads, *(regime.value for regime in regimes)])
-    aligned = ["--:", ":--", "--:", "--:", "--:", ":--", "--:", ":--"]
+    yield _row([*heads, *(["headroom"] if room else []), *(regime.value for regime in regimes)])
+    aligned = ["--:", ":--", "--:", "--:", "--:", ":--", "--:", ":--", *(["--:"] if room else [])]
     yield _row([*aligned, *(":--" for _ in regimes)])
     for rank, (item, name) in enumerate(zip(report.kernels, names, strict=True), start=1):
         kernel, diagnosis = item.kernel, item.kernel.diagnosis
@@ -72,6 +74,7 @@ def _table(report: Report, names: Sequence[str]) -> Iterator[str]:
             duration_text(kernel.avg_duration_us),
             phrases.share_text(item.share_of_time),
             *known,
+            *([phrases.headroom_cell(diagnosis)] if room else []),
         ]
         yield _row([*cells, *(_regime_cell(item, regime) for regime in regimes)])
 
@@ -107,7 +110,8 @@ def _summary(report: Report) -> Iterator[str]:
     if not report.kernels:
         return
     sentences = [*summary.dominating_texts(report), summary.also_text(report)]
-    for sentence in [*sentences, *summary.regime_cost_texts(report)]:
+    sentences += [*summary.regime_cost_texts(report), summary.winnable_text(report)]
+    for sentence in sentences:
         if sentence:
             yield f"- {escape(sentence)}"
     yield ""

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Evidence, Flag, Limiter, Reuse
 from kernel_compass.records.profile import Regime, Source, SourceFormat
-from kernel_compass.units import bytes_text, quantity_text
+from kernel_compass.records.report import Report
+from kernel_compass.units import MISSING, bytes_text, quantity_text
 
 LIMITER_OUTLOOK: Mapping[Limiter, str] = {
     Limiter.DRAM_BOUND: "move fewer bytes (fusion, fewer bits) or keep them in L2",
@@ -76,6 +77,17 @@ def headroom_text(diagnosis: Diagnosis) -> str:
     """Time over the floor: `1.80x its floor (traffic)`; empty without a calibration."""
     headroom = diagnosis.headroom
     return f"{headroom.value:.2f}x its floor ({headroom.basis})" if headroom else ""
+
+
+def headroom_cell(diagnosis: Diagnosis | None) -> str:
+    """The same for a column: `1.80x`."""
+    headroom = diagnosis.headroom if diagnosis else None
+    return f"{headroom.value:.2f}x" if headroom else MISSING
+
+
+def calibration_text(report: Report) -> str:
+    """Which calibration the headrooms rest on; empty without one."""
+    return f"calibration {plain(report.calibration)}" if report.calibration else ""
 
 
 def reads_text(metrics: Mapping[str, float], short: bool = False) -> str:

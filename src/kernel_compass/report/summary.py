@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_compass.records.diagnosis import Limiter
+from kernel_compass.records.diagnosis import Headroom, Limiter
 from kernel_compass.records.profile import LEADING_ORDER, Regime
 from kernel_compass.records.report import Report, ReportKernel
 from kernel_compass.report.phrases import LIMITER_OUTLOOK, count_text, share_text
@@ -74,6 +74,34 @@ def also_text(report: Report) -> str:
     """The limiters with less time in one line; empty where there are none."""
     small = [t for i, t in enumerate(limiter_totals(report)) if i and (t.share or 0) < 0.1]
     return f"Also {'; '.join(_counts(t) for t in small)}." if small else ""
+
+
+def winnable_text(report: Report) -> str:
+    """What the kernels could win at their floors, and where most of it is; empty if unknown."""
+    known = [
+        (item.share_of_time, room, rank)
+        for rank, item in enumerate(report.kernels, start=1)
+        if item.share_of_time and (room := _headroom(item)) is not None
+    ]
+    wins = sorted(((s * max(1.0 - 1.0 / r.value, 0.0), rank) for s, r, rank in known), reverse=True)
+    total = sum(win for win, _ in wins)
+    if total <= 0:
+        return ""
+    where = ", ".join(f"#{rank} {share_text(win)}" for win, rank in wins[:2] if win > 0)
+    silent = len(report.kernels) - len(wins)
+    without = f"; {count_text(silent, 'kernel')} without a floor" if silent else ""
+    bases = " and ".join(sorted({room.basis for _, room, _ in known}))
+    won = f"At their floors ({bases}) the kernels would win {share_text(total)} of the time"
+    return f"{won}: {where}{without}."
+
+
+def _headroom(item: ReportKernel) -> Headroom | None:
+    return item.kernel.diagnosis.headroom if item.kernel.diagnosis else None
+
+
+def has_headroom(report: Report) -> bool:
+    """Whether any kernel of the report has one."""
+    return any(_headroom(item) is not None for item in report.kernels)
 
 
 def regime_cost_texts(report: Report) -> list[str]:

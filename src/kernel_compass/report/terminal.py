@@ -59,7 +59,8 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
 
 def _header(report: Report) -> Iterator[RenderableType]:
     yield Text(phrases.plain(report.label or "") or "kernel-compass diagnosis", style="bold")
-    yield Text(phrases.device_text(report.device))
+    machine = (phrases.device_text(report.device), phrases.calibration_text(report))
+    yield Text("; ".join(filter(None, machine)))
     names = [phrases.regime_text(source.regime) for source in report.sources]
     room = max(map(cell_len, names), default=0)
     for source, name in zip(report.sources, names, strict=True):
@@ -97,7 +98,7 @@ def _kernels(report: Report, width: int) -> Iterator[RenderableType]:
 def _why(
     item: ReportKernel, diagnosis: Diagnosis, compact: bool, told: set[tuple[str, str]]
 ) -> Iterator[tuple[Text, int]]:
-    """Evidence and headroom (in narrow terminals the confidence too), each with its indent.
+    """Evidence (in narrow terminals confidence and headroom too), each with its indent.
 
     What a number means is told once; kernels further down show the number alone.
     """
@@ -111,7 +112,7 @@ def _why(
         parts.insert(0, f"{pipe}confidence {diagnosis.confidence:.2f}")
     if item.kernel.duration_stats is None:
         parts.append("duration not in the capture")
-    if headroom := phrases.headroom_text(diagnosis):
+    if compact and (headroom := phrases.headroom_text(diagnosis)):
         parts.append(headroom)
     if parts:
         yield Text(phrases.plain("; ".join(parts)), style="dim"), 0
@@ -147,5 +148,6 @@ def _footer(report: Report) -> Iterator[RenderableType]:
         )
     if also := summary.also_text(report):
         yield Paragraph(Text(also), 0, 2)
-    for sentence in summary.regime_cost_texts(report):
-        yield Paragraph(Text(sentence), 0, 2)
+    for sentence in (*summary.regime_cost_texts(report), summary.winnable_text(report)):
+        if sentence:
+            yield Paragraph(Text(sentence), 0, 2)

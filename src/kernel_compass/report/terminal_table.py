@@ -13,6 +13,7 @@ from kernel_compass.records.profile import DurationStats, Regime
 from kernel_compass.records.report import RegimeView, Report, ReportKernel
 from kernel_compass.report import phrases
 from kernel_compass.report.names import short_names
+from kernel_compass.report.summary import has_headroom
 from kernel_compass.units import MISSING, duration_text
 
 LIMITER_STYLE = {
@@ -33,15 +34,18 @@ class Table:
 
     Args:
         report: whose kernels are shown.
-        width: columns there are; under 100 the confidence and the pipe go elsewhere.
+        width: columns there are; under 100 the confidence, the pipe and the headroom go elsewhere.
     """
 
     def __init__(self, report: Report, width: int) -> None:
         self.compact = width < _COMPACT_BELOW
         self._items = report.kernels
+        self._with_headroom = not self.compact and has_headroom(report)
         self.indent = len(str(len(report.kernels))) + _GAP
         cells = [self._cells(rank, item) for rank, item in enumerate(report.kernels, start=1)]
-        heads = ["#", "launches", "mean", "share", "limiter", *([] if self.compact else ["conf."])]
+        heads = ["#", "launches", "mean", "share", "limiter"]
+        heads += [] if self.compact else ["conf."]
+        heads += ["headroom"] if self._with_headroom else []
         self._sizes = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         room = max(width - sum(self._sizes) - _GAP * len(self._sizes), 12)
         names = [*map(phrases.plain, short_names([i.kernel for i in report.kernels], room))]
@@ -77,11 +81,12 @@ class Table:
             duration_text(kernel.avg_duration_us),
             phrases.share_text(item.share_of_time),
         ]
+        room = [phrases.headroom_cell(diagnosis)] if self._with_headroom else []
         if diagnosis is None:
-            return [*cells, MISSING] if self.compact else [*cells, MISSING, MISSING]
+            return [*cells, MISSING, *([] if self.compact else [MISSING]), *room]
         if self.compact:
             return [*cells, diagnosis.limiter.value]
-        return [*cells, phrases.limiter_text(diagnosis), f"{diagnosis.confidence:.2f}"]
+        return [*cells, phrases.limiter_text(diagnosis), f"{diagnosis.confidence:.2f}", *room]
 
     def _line(self, cells: Sequence[str], name: str) -> str:
         rank, launches, mean, share, limiter, *rest = cells

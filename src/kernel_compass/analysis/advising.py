@@ -1,0 +1,210 @@
+"""Workloads against a machine: residency, floor, estimate and verdict, per precision and regime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import sqrt
+
+from kernel_compass.analysis.error_guides import ERROR_GUIDES, within_budget
+from kernel_compass.analysis.floor import Floor, Floors
+from kernel_compass.analysis.models import Projection
+from kernel_compass.analysis.paying import Contender, Ruling, in_situ, ruling
+from kernel_compass.analysis.traffic import traffic
+from kernel_compass.records.advice import (
+    Advice,
+    CacheFit,
+    Estimate,
+    FloorEstimate,
+    FormatAdvice,
+    RegimeAdvice,
+    StepTotal,
+    WorkloadAdvice,
+)
+from kernel_compass.records.calibration import Basis, Calibration
+from kernel_compass.records.measurement import LaunchMode
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.workload import Precision, Traffic, Workload
+from kernel_compass.units import bytes_text
+
+Estimator = Callable[[Traffic, Precision, Regime], Estimate | None]
+"""The latency model for kernels nobody has probed, in the regime `warm` or `cold`."""
+
+Needs = dict[Precision, Traffic]
+Field = dict[Precision, Contender]
+BASELINE = Precision.BF16
+
+
+class Adviser:
+    """Answers for one machine.
+
+    Args:
+        calibration: the machine.
+        estimator: the latency model over its ceilings.
+        regimes: those asked for.
+        budget_pct: largest relative error allowed, percent; `None` = any.
+        launch_mode: how kernels are launched.
+    """
+
+    def __init__(
+        self,
+        calibration: Calibration,
+        estimator: Estimator,
+        regimes: Sequence[Regime],
+        budget_pct: float | None = None,
+        launch_mode: LaunchMode = LaunchMode.GRAPH,
+    ) -> None:
+        self._calibration = calibration
+        self._estimator = estimator
+        self._regimes = tuple(regimes)
+        self._budget_pct = budget_pct
+        self._launch_mode = launch_mode
+        self._floors = Floors(calibration, launch_mode)
+
+    def advise(self, workloads: Iterable[Workload]) -> Advice:
+        """The advice for workloads that belong to no model."""
+        return self._advice(tuple(self._workload(workload) for workload in workloads))
+
+    def advise_model(self, name: str, tp: int, steps: Iterable[Sequence[Projection]]) -> Advice:
+        """The advice for a model's step, for one or several batch sizes."""
+        batches = [[self._projection(p) for p in projections] for projections in steps]
+        found = [row for rows in batches for row in rows]
+        totals = [total for rows in batches for total in self._totals(rows)]
+        advice = self._advice(tuple(found))
+        notes = (*advice.notes, *self._whole_step(batches[0] if batches else ()))
+        return replace(advice, model=name, tp=tp, totals=tuple(totals), notes=notes)
+
+    def _advice(self, workloads: tuple[WorkloadAdvice, ...]) -> Advice:
+        return Advice(
+            calibration=self._calibration.name,
+            device=self._calibration.environment.device,
+            launch_mode=self._launch_mode,
+            workloads=workloads,
+            budget_pct=self._budget_pct,
+            notes=self._calibration.notes,
+        )
+
+    def _whole_step(self, rows: Sequence[WorkloadAdvice]) -> Iterator[str]:
+        """What a step as a whole does to L2: the weights of one layer push out another's."""
+        weights = sum((r.layers or 1) * r.regimes[0].formats[0].weight_bytes for r in rows)
+        capacity = self._calibration.c_eff_bytes.value
+        if capacity is not None and weights > capacity:
+            yield (
+                f"a step reads {bytes_text(weights)} of bf16 weights and L2 keeps "
+                f"{bytes_text(capacity)}: within a step they come from DRAM, so `cold` describes "
+                f"it, and `warm` a product that is repeated alone"
+            )
+
+    def _projection(self, projection: Projection) -> WorkloadAdvice:
+        return replace(
+            self._workload(projection.workload),
+            layers=projection.layers,
+            sharded=projection.sharded,
+            assumption=projection.assumption,
+        )
+
+    def _workload(self, workload: Workload) -> WorkloadAdvice:
+        needs = {precision: traffic(workload, precision) for precision in Precision}
+        return WorkloadAdvice(workload, tuple(self._regime(needs, r) for r in self._regimes))
+
+    def _regime(self, needs: Needs, regime: Regime) -> RegimeAdvice:
+        field = self._contenders(needs, regime)
+        if regime is Regime.IN_SITU:
+            warm = self._rulings(self._contenders(needs, Regime.WARM), Regime.WARM)
+            cold = self._rulings(self._contenders(needs, Regime.COLD), Regime.COLD)
+            rulings = {p: in_situ(warm[p], cold[p]) for p in Precision}
+        else:
+            rulings = self._rulings(field, regime)
+        rows = (self._format(p, needs[p], field[p], rulings[p]) for p in Precision)
+        return RegimeAdvice(regime, tuple(rows))
+
+    def _rulings(self, field: Field, regime: Regime) -> dict[Precision, Ruling]:
+        return {p: ruling(field[p], field[BASELINE], regime) for p in Precision}
+
+    def _format(
+        self, precision: Precision, need: Traffic, contender: Contender, found: Ruling
+    ) -> FormatAdvice:
+        return FormatAdvice(
+            precision=precision,
+            weight_bytes=need.weight_bytes,
+            working_set_bytes=need.total_bytes,
+            fit=contender.fit,
+            floor=contender.floor,
+            estimate=contender.estimate,
+            at_most=found.at_most,
+            errors=ERROR_GUIDES[precision],
+            within_budget=within_budget(precision, self._budget_pct),
+            verdict=None if precision is BASELINE else found.verdict,
+            reason="" if precision is BASELINE else found.reason,
+        )
+
+    def _contenders(self, needs: Needs, regime: Regime) -> Field:
+        return {p: self._contender(p, need, regime) for p, need in needs.items()}
+
+    def _contender(self, precision: Precision, need: Traffic, regime: Regime) -> Contender:
+        bottom = _floor_estimate(self._floors.of(need, regime))
+        estimate = _above(bottom, self._estimate(precision, need, regime))
+        return Contender(bottom, estimate, cache_fit(need.total_bytes, self._calibration))
+
+    def _estimate(self, precision: Precision, need: Traffic, regime: Regime) -> Estimate | None:
+        if regime is not Regime.IN_SITU:
+            return self._estimator(need, precision, regime)
+        warm = self._estimator(need, precision, Regime.WARM)
+        cold = self._estimator(need, precision, Regime.COLD)
+        if warm is None or cold is None:
+            return None
+        low, high = min(warm.low_us, cold.low_us), max(warm.high_us, cold.high_us)
+        return Estimate(sqrt(warm.time_us * cold.time_us), low, high, cold.bound)
+
+    def _totals(self, rows: Sequence[WorkloadAdvice]) -> list[StepTotal]:
+        """One row for each regime and precision of a step."""
+        tokens = rows[-1].workload.tokens  # the head's: every token passes it
+        found = []
+        for i, regime in enumerate(self._regimes):
+            for j, precision in enumerate(Precision):
+                cells = [(row.layers or 1, row.regimes[i].formats[j]) for row in rows]
+                estimate = _sum((n, c.estimate.time_us if c.estimate else None) for n, c in cells)
+                bottom = _sum((n, c.floor.time_us if c.floor else None) for n, c in cells)
+                found.append(StepTotal(tokens, regime, precision, estimate, bottom))
+        return found
+
+
+def _floor_estimate(found: Floor | None) -> FloorEstimate | None:
+    if found is None:
+        return None
+    return FloorEstimate(found.time_us, found.high_us, found.bound, found.basis, found.notes)
+
+
+def _above(bottom: FloorEstimate | None, estimate: Estimate | None) -> Estimate | None:
+    """The band without what lies under a measured floor: no kernel is expected there.
+
+    An extrapolated floor is itself a guess (kernels have beaten those of the published constants
+    by up to 18 %), so it cuts nothing off.
+    """
+    if bottom is None or estimate is None or bottom.basis is not Basis.MEASURED:
+        return estimate
+    us = bottom.time_us
+    values = (estimate.time_us, estimate.low_us, estimate.high_us)
+    time, low, high = (max(value, us) for value in values)
+    return Estimate(time, low, high, estimate.bound)
+
+
+def cache_fit(working_set_bytes: int, calibration: Calibration) -> CacheFit:
+    """Whether a working set stays in L2, given how well the capacity is known."""
+    capacity = calibration.c_eff_bytes
+    if capacity.value is None:
+        return CacheFit.UNKNOWN
+    low = capacity.value if capacity.low is None else capacity.low
+    high = capacity.value if capacity.high is None else capacity.high
+    if working_set_bytes <= low:
+        return CacheFit.FITS
+    return CacheFit.SPILLS if working_set_bytes > high else CacheFit.EDGE
+
+
+def _sum(parts: Iterable[tuple[int, float | None]]) -> float | None:
+    total = 0.0
+    for count, value in parts:
+        if value is None:
+            return None
+        total += count * value
+    return total
