@@ -1,4 +1,4 @@
-"""What users import: profile, diagnose, advise; examine and calibrate the machine.
+"""What users import: profile, diagnose, advise, measure, compare; calibrate the machine.
 
 A door is opened when it is asked for, so that advising does not pay for reading captures.
 """
@@ -18,26 +18,46 @@ if TYPE_CHECKING:
         shipped_calibration,
         shipped_calibrations,
     )
+    from kernel_compass.api.comparing import (
+        ColdCheck,
+        Recipe,
+        Subject,
+        TimingOptions,
+        compare,
+        hold_out,
+        measure,
+        open_device,
+        verify_cold,
+    )
     from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
     from kernel_compass.api.machine import doctor
     from kernel_compass.api.measuring import calibrate
     from kernel_compass.api.running import profile_target
 
 __all__ = [
+    "ColdCheck",
+    "Recipe",
+    "Subject",
+    "TimingOptions",
     "advise",
     "advise_model",
     "calibrate",
     "calibration",
     "check_calibration_store",
+    "compare",
     "diagnose_files",
     "diagnose_profiles",
     "doctor",
+    "hold_out",
     "machine_calibration",
+    "measure",
+    "open_device",
     "profile_target",
     "read_capture",
     "save_calibration",
     "shipped_calibration",
     "shipped_calibrations",
+    "verify_cold",
 ]
 
 _MODULES = {
@@ -49,6 +69,17 @@ _MODULES = {
         "save_calibration",
         "shipped_calibration",
         "shipped_calibrations",
+    ),
+    "comparing": (
+        "ColdCheck",
+        "Recipe",
+        "Subject",
+        "TimingOptions",
+        "compare",
+        "hold_out",
+        "measure",
+        "open_device",
+        "verify_cold",
     ),
     "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
     "machine": ("doctor",),

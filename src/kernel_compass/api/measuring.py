@@ -12,16 +12,15 @@ from typing import Any
 from kernel_compass.codec.calibration_json import decode
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.calibration_worker import CEILINGS, NOISE
+from kernel_compass.measurement.fresh import paired_samples
 from kernel_compass.measurement.tasks import run_task
 from kernel_compass.profiling.visible_gpus import visible_gpus
 from kernel_compass.records.calibration import Basis, Calibration, NoiseFloor, Quantity
-from kernel_compass.records.measurement import LaunchMode, PairedSamples
-from kernel_compass.records.profile import Regime
 
 TIMEOUT_S = 1800.0
 """A calibration takes minutes; one that takes this long hangs."""
 
-NOISE_PROCESSES = {False: 5, True: 3}
+NOISE_PROCESSES = {False: 4, True: 3}
 """Fresh processes that compare a kernel with itself, by `quick`."""
 NOISE_PAIRS = 60
 
@@ -92,22 +91,12 @@ def _noise(processes: int, device: int, tell: _Told, deadline: float) -> NoiseFl
             tell.noise(process)
             arguments = {"pairs": NOISE_PAIRS, "process": process, "device": device}
             left = max(deadline - time.monotonic(), 1.0)
-            samples.append(_samples(run_task(NOISE, arguments, timeout_s=left)["pairs"]))
+            answer = run_task(NOISE, arguments, timeout_s=left)
+            samples.append(paired_samples(answer["pairs"]))
         return noise_floor(samples)
     except MeasurementError as error:
         absent = Quantity(None, Basis.ABSENT, f"comparing a kernel with itself: {error.found}")
         return NoiseFloor(absent, absent)
-
-
-def _samples(fields: Mapping[str, Any]) -> PairedSamples:
-    return PairedSamples(
-        baseline_us=tuple(fields["baseline_us"]),
-        candidate_us=tuple(fields["candidate_us"]),
-        regime=Regime(fields["regime"]),
-        launch_mode=LaunchMode(fields["launch_mode"]),
-        launches_per_replay=fields["launches_per_replay"],
-        process=fields["process"],
-    )
 
 
 class _Told:

@@ -89,5 +89,13 @@ class TimingDevice(Protocol):
     def leaves_work_on_side_streams(self, call: Call) -> bool | None:
         """Whether the call starts work that the queue does not wait for; None = cannot be seen."""
 
+    def seed(self, number: int) -> None:
+        """Start the random numbers of the device anew."""
+
+    def scatter(self, seed: int) -> object:
+        """Occupy memory in a random pattern while the result is held: what is allocated then
+        lies elsewhere than in another process.
+        """
+
     def release(self) -> None:
         """Give unused memory back."""

@@ -53,22 +53,22 @@ class SimulatedDevice:
     carve_out_bytes: tuple[int, int] = (0, 0)
     pin_tbs: float | None = 4.9
     side_stream: bool | None = False
-    seed: int = 0
+    noise_seed: int = 0
 
     def __post_init__(self) -> None:
         self._cache: OrderedDict[int, int] = OrderedDict()
-        self._random = random.Random(self.seed)
+        self._random = random.Random(self.noise_seed)
         self._now_us = 0.0
         self._launches = 0
         self._readings = 0
-        self._capturing: list[tuple[SimulatedOperand, ...]] | None = None
+        self._capturing: list[tuple[tuple[SimulatedOperand, ...], float]] | None = None
         self._flush = SimulatedOperand(4 * self.l2_bytes)
         self._allocated = 0
 
     def launch(self, *operands: SimulatedOperand, extra_us: float = 0.0) -> None:
         """A kernel that touches these operands once."""
         if self._capturing is not None:
-            self._capturing.append(operands)
+            self._capturing.append((operands, extra_us))
             return
         self._launches += 1
         self._now_us += self.launch_us + extra_us
@@ -127,8 +127,8 @@ class SimulatedDevice:
 
         def replay() -> None:
             self._now_us += self.replay_us
-            for operands in recorded:
-                self.launch(*operands)
+            for operands, extra_us in recorded:
+                self.launch(*operands, extra_us=extra_us)
 
         return replay
 
@@ -165,6 +165,14 @@ class SimulatedDevice:
         """As set."""
         call()
         return self.side_stream
+
+    def seed(self, number: int) -> None:
+        """Another noise."""
+        self._random = random.Random(number)
+
+    def scatter(self, seed: int) -> object:
+        """Nothing: addresses do not matter here."""
+        return seed
 
     def release(self) -> None:
         """Forget the clones."""

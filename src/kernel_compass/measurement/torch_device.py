@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import platform
+import random
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,11 +14,13 @@ from datetime import UTC, datetime
 from importlib import import_module, metadata
 from typing import Any
 
+from kernel_compass import __version__
 from kernel_compass.errors import MeasurementCause, MeasurementError, MissingDependency
 from kernel_compass.measurement.clocks import NvmlClocks
 from kernel_compass.measurement.device import Call, ClockReading, NotCapturable
 from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
+from kernel_compass.units import MIB
 
 FLUSH_L2_MULTIPLE = 4
 SHORTEST_PRIMER_US = 50.0
@@ -26,6 +29,7 @@ GATE_US = 4_000.0
 """How long the default stream is held back while the current one should drain."""
 IDLE_MARKS_US = 4.0
 """Two events on a stream without work between them lie closer than this."""
+SCATTERED_BLOCKS = 32
 _CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 0x06
 _SPIN_MHZ = 2000.0
 """Cycles a microsecond that a spin counts on: a slower clock only spins longer."""
@@ -80,7 +84,7 @@ class TorchDevice:
             torch=str(self._torch.__version__),
             triton=_version("triton"),
             python=platform.python_version(),
-            kernel_compass=_version("kernel-compass"),
+            kernel_compass=__version__,
             date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
 
@@ -216,6 +220,21 @@ class TorchDevice:
         known = {*joined, self._stream.cuda_stream}
         others = [s for s in self._pool() if s.cuda_stream not in known]
         return self._captures_work(call, others, driver) or self._default_stream_works(call)
+
+    def seed(self, number: int) -> None:
+        """PyTorch's generators, on the CPU and the GPUs."""
+        self._torch.manual_seed(number)
+
+    def scatter(self, seed: int) -> object:
+        """Blocks of 1 to 64 MiB straight from the driver, every other one given back."""
+        numbers = random.Random(seed)
+        sizes = [numbers.randint(1, 64) * MIB for _ in range(SCATTERED_BLOCKS)]
+        where = f"cuda:{self.index}"
+        blocks = [self._torch.empty(s, dtype=self._torch.uint8, device=where) for s in sizes]
+        kept = blocks[seed % 2 :: 2]
+        del blocks
+        self._torch.cuda.empty_cache()
+        return kept
 
     def release(self) -> None:
         """Drop what nothing refers to, and give cached memory back."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
-def run_quietly(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def run_quietly(
+    argv: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and keep what it says.
 
     Args:
         argv: the command.
         timeout_s: seconds until it is killed.
+        environment: its whole environment; default: ours.
 
     Raises:
         OSError: it cannot be started.
@@ -19,6 +22,7 @@ def run_quietly(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedPr
     """
     return subprocess.run(
         argv,
+        env=environment,
         capture_output=True,
         text=True,
         errors="replace",

@@ -1,0 +1,166 @@
+"""Is one faster than the other: time, compare, confirm in fresh processes, verify cold."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_compass.analysis.hold_out import confirm
+from kernel_compass.analysis.sequential import SequentialComparison
+from kernel_compass.errors import ProfilingError
+from kernel_compass.measurement import fresh
+from kernel_compass.measurement.device import Call, TimingDevice
+from kernel_compass.measurement.paired import pair
+from kernel_compass.measurement.recipe import Recipe
+from kernel_compass.measurement.subject import Subject
+from kernel_compass.measurement.tasks import run_task
+from kernel_compass.measurement.timing import TimingOptions, measure
+from kernel_compass.profiling.graph_traffic import graph_dram_reads
+from kernel_compass.records.comparison import ComparisonResult, Decision, Rule, Verdict
+from kernel_compass.records.measurement import LaunchMode, PairedSamples
+from kernel_compass.records.profile import Regime
+
+__all__ = [
+    "ColdCheck",
+    "Recipe",
+    "Subject",
+    "TimingOptions",
+    "compare",
+    "hold_out",
+    "measure",
+    "open_device",
+    "verify_cold",
+]
+
+HOLD_OUT_PAIRS = 60
+HOLD_OUT_TIMEOUT_S = 600.0
+COLD_SHARE = 0.9
+"""A cold launch reads at least this share of its streamed bytes from DRAM."""
+
+Timed = Subject | Callable[[], object]
+
+
+def open_device(name: str = "cuda:0") -> TimingDevice:
+    """A GPU to time on, or `simulated`.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        MeasurementError: there is no GPU.
+    """
+    return fresh.device_named(name)
+
+
+def compare(
+    baseline: Timed,
+    candidate: Timed,
+    device: TimingDevice,
+    regime: Regime = Regime.WARM,
+    launch_mode: LaunchMode = LaunchMode.GRAPH,
+    between: Sequence[Call] = (),
+    rule: Rule | None = None,
+    options: TimingOptions | None = None,
+) -> ComparisonResult:
+    """Time two in turns until the rule decides. One process: screens, and confirms nothing.
+
+    Args:
+        baseline: the A of the comparison.
+        candidate: the B.
+        device: the GPU.
+        regime: of both.
+        launch_mode: of both.
+        between: what runs before each launch, in situ.
+        rule: minimum effect, error rate, looks.
+        options: effort and checks of the timing.
+
+    Raises:
+        MeasurementError: one of them cannot be timed.
+    """
+    timer = pair(baseline, candidate, device, regime, launch_mode, between, options)
+    comparison = SequentialComparison(rule or Rule())
+    while comparison.decision is Decision.CONTINUE:
+        comparison.add(timer.take(comparison.pairs_wanted))
+    return comparison.result()
+
+
+def hold_out(
+    baseline: Recipe,
+    candidate: Recipe,
+    regimes: Sequence[Regime] = (Regime.COLD, Regime.WARM),
+    asked: Collection[Regime] | None = None,
+    rule: Rule | None = None,
+    pairs: int = HOLD_OUT_PAIRS,
+    launch_mode: LaunchMode = LaunchMode.GRAPH,
+    device: str = "cuda:0",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Verdict:
+    """Time two recipes in fresh processes, operands placed and drawn anew, and judge once.
+
+    Args:
+        baseline: builds the A.
+        candidate: builds the B.
+        regimes: measured in each process.
+        asked: the regimes in which the candidate must win; `None` = all of them.
+        rule: minimum effect, margin, number of processes.
+        pairs: ABBA blocks a process and regime.
+        launch_mode: of both.
+        device: `cuda:0` and the like, or `simulated`.
+        on_progress: told the process that starts, and how many there are.
+
+    Raises:
+        MeasurementError: a process could not time them.
+        UsageError: a recipe names no function.
+    """
+    rule = rule or Rule()
+    request: dict[str, Any] = {
+        "baseline": baseline.document(),
+        "candidate": candidate.document(),
+        "regimes": [regime.value for regime in regimes],
+        "pairs": pairs,
+        "launch_mode": launch_mode.value,
+        "launches": None,
+        "device": device,
+    }
+    samples: list[PairedSamples] = []
+    for process in range(rule.hold_out_processes):
+        if on_progress:
+            on_progress(process, rule.hold_out_processes)
+        answer = run_task(fresh.PAIRS, {**request, "process": process}, None, HOLD_OUT_TIMEOUT_S)
+        found = [fresh.paired_samples(fields) for fields in answer["samples"]]
+        # All processes replay as many launches as the first chose.
+        request["launches"] = {s.regime.value: s.launches_per_replay for s in found}
+        samples += found
+    return confirm(samples, rule, asked)
+
+
+@dataclass(frozen=True)
+class ColdCheck:
+    """Whether rotated launches read their operands from DRAM."""
+
+    cold: bool | None
+    """`None` where counters cannot be read; `reason` says why."""
+    dram_share: float | None
+    """DRAM bytes read by a launch over the bytes of one set of streamed operands."""
+    reason: str
+
+
+def verify_cold(recipe: Recipe, device: str = "cuda:0") -> ColdCheck:
+    """Count, under ncu, the DRAM bytes that a rotated launch reads.
+
+    Once a kernel: the launches of a replay are profiled as one CUDA graph, in one pass.
+
+    Args:
+        recipe: builds the subject; it is built in a process of its own.
+        device: `cuda:0` and the like.
+    """
+    request = json.dumps({"recipe": recipe.document(), "device": device})
+    try:
+        reads, printed = graph_dram_reads([sys.executable, "-m", fresh.__name__, request])
+    except ProfilingError as error:
+        return ColdCheck(None, None, f"DRAM bytes could not be read: {error.found}")
+    told = json.loads(printed.splitlines()[-1])
+    share = reads[-1] / told["launches"] / told["streamed_bytes"]
+    words = f"a launch reads {share:.0%} of its streamed bytes from DRAM"
+    return ColdCheck(share >= COLD_SHARE, share, words)
