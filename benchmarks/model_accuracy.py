@@ -43,6 +43,8 @@ class Run:
     predicted: Times
     probed: dict[Precision, set[Cell]]
     in_band: dict[Precision, dict[Cell, bool]]
+    identified: dict[Precision, tuple[str, ...]]
+    """The terms that the probes narrowed."""
 
 
 @dataclass
@@ -75,7 +77,7 @@ def predict_sweep(
 ) -> Run:
     """Choose, fit and predict every precision of one GPU."""
     ceilings = sweep.ceilings[gpu]
-    run = Run({}, {}, {})
+    run = Run({}, {}, {}, {})
     for precision, prior in priors.items():
         cells = sweep.cells(gpu, precision)
         traffics = [sweep.traffic(cell, precision) for cell in cells]
@@ -83,9 +85,10 @@ def predict_sweep(
         taken = [
             Probe(traffics[i], Regime.WARM, sweep.time(gpu, precision, cells[i])) for i in chosen
         ]
-        terms = fit_terms(taken, ceilings, prior, leave_one_out=False).terms
-        found = predict_many(traffics, terms, Regime.WARM, ceilings)
+        fit = fit_terms(taken, ceilings, prior, leave_one_out=False)
+        found = predict_many(traffics, fit.terms, Regime.WARM, ceilings)
         run.predicted[precision] = {c: p.time_us for c, p in zip(cells, found, strict=True)}
+        run.identified[precision] = fit.identifiable
         run.probed[precision] = {cells[i] for i in chosen}
         run.in_band[precision] = {
             c: p.low_us <= sweep.time(gpu, precision, c) <= p.high_us
@@ -181,7 +184,9 @@ def gpu_report(sweep: Sweep, gpu: str, runs: Sequence[Run]) -> tuple[dict, Tally
         "decisions": len(model.right),
         "parameters": {
             "count": sum(len(PRIOR[p].names) for p in gate_sweep.PRECISIONS),
-            "fitted": {p.value: list(PRIOR[p].names) for p in gate_sweep.PRECISIONS},
+            "identified_pct_of_seeds": {
+                p.value: identified(runs, p) for p in gate_sweep.PRECISIONS
+            },
         },
         "baselines": {name: tally.summary() for name, tally in others.items()},
     }
@@ -194,6 +199,14 @@ def errors(sweep: Sweep, gpu: str, runs: Sequence[Run], precision: Precision) ->
         for run in runs
         for e in score(sweep, gpu, run.predicted, run.probed, errors_of=[precision]).errors_pct
     ]
+
+
+def identified(runs: Sequence[Run], precision: Precision) -> dict[str, float | None]:
+    """How often the probes narrowed each fitted term."""
+    return {
+        name: mean([100.0 * (name in run.identified[precision]) for run in runs])
+        for name in PRIOR[precision].names
+    }
 
 
 def coverage(sweep: Sweep, gpu: str, runs: Sequence[Run]) -> list[float]:

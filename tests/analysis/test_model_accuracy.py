@@ -99,3 +99,21 @@ def test_the_times_of_cells_not_probed_change_no_prediction() -> None:
     after = model_accuracy.predict_sweep(sweep, "A100-40GB", 6, 0, priors)
     assert after.predicted == before.predicted
     assert after.probed == before.probed
+
+
+def test_the_documentation_shows_these_figures() -> None:
+    text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    shown = {
+        cells[1].strip(): [float(c) for c in cells[2:9] if c.strip()]
+        for line in text.splitlines()
+        if len(cells := line.split("|")) == 10 and cells[2].strip()[:1].isdigit()
+    }
+    for gpu, row in result()["gpus"].items():
+        figures = [
+            row["mape_pct"],
+            *row["mape_by_precision_pct"].values(),
+            *(row[n] for n in THREE[1:]),
+        ]
+        assert shown[gpu] == pytest.approx([*figures, row["band_coverage_pct"]], rel=0.02, abs=0.2)
+    pooled = result()["pooled"]
+    assert shown["pooled"] == pytest.approx([pooled[name] for name in THREE], rel=0.02, abs=0.2)

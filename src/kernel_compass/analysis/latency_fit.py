@@ -188,7 +188,7 @@ class _Problem:
                 theta, cost, damping = trial, trial_cost, damping / 5
             else:
                 damping *= 5
-            if 0 < gained < 1e-7 or damping > 1e8:
+            if 0 < gained < 1e-4 or damping > 1e8:
                 break
         return theta
 
