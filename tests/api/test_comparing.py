@@ -74,6 +74,9 @@ def test_a_recipe_that_cannot_be_built_says_why(name, found):
         api.hold_out(api.Recipe(name), recipe(), device="simulated", pairs=20)
 
 
+HELP = "--csv --page --target-processes --print-units --metrics --import --graph-profiling"
+
+
 def fake_ncu(folder, monkeypatch, body):
     """An ncu that answers `--version`, and otherwise does what the test says."""
     path = folder / "ncu"
@@ -83,7 +86,7 @@ def fake_ncu(folder, monkeypatch, body):
         "    print('NVIDIA (R) Nsight Compute Command Line Profiler')\n"
         "    print('Version 2025.3.1.0 (build 1) (public-release)')\n"
         "    sys.exit(0)\n"
-        f"if {sys.executable!r} not in sys.argv:\n    sys.exit(print('--graph-profiling'))\n"
+        f"if {sys.executable!r} not in sys.argv:\n    sys.exit(print({HELP!r}))\n"
         f"target = sys.argv[sys.argv.index({sys.executable!r}):]\n" + body
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
