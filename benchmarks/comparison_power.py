@@ -22,6 +22,7 @@ from noise_models import MADE_UP, Noise, RecordedNoise, known
 
 from kernel_compass.analysis.hold_out import hold_out
 from kernel_compass.analysis.location import trimmed_mean
+from kernel_compass.analysis.noise import noise_floor
 from kernel_compass.analysis.pairing import log_ratios
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.analysis.statistics import speedup
@@ -113,6 +114,22 @@ def hold_out_rows(noises: dict[str, Noise], rule: Rule, runs: int) -> list[Row]:
                 row: Row = {"noise": name, "processes": count, "true_effect_pct": effect}
                 row |= shares([result.decision for result in found])
                 rows.append(row | {"not_inferior_pct": round(100 * passed / runs, 2)})
+    return rows
+
+
+def noise_floor_rows(noises: dict[str, Noise]) -> list[Row]:
+    """Of the recordings themselves."""
+    rows: list[Row] = []
+    for name, noise in noises.items():
+        if isinstance(noise, RecordedNoise):
+            floor = noise_floor(noise.samples())
+            for where in ("within_process_pct", "between_processes_pct"):
+                found = dataclasses.asdict(getattr(floor, where))
+                kept: Row = {key: round(found[key], 3) for key in ("value", "low", "high")}
+                kept |= {"source": found["source"]}
+                rows.append(
+                    {"noise": name, "kernel": noise.kernel, "standard deviation": where} | kept
+                )
     return rows
 
 
@@ -239,6 +256,7 @@ def sections(args: argparse.Namespace) -> dict[str, list[Row]]:
         "Sequential comparison in one process": sequential_rows(
             noises, rule, args.runs, args.pair_ms
         ),
+        "Noise floor of the recording": noise_floor_rows(noises),
         "Hold-out": hold_out_rows(noises, rule, args.runs),
         "Wrongly faster at a true effect of exactly the minimum": peeking_rows(
             made_up, rule, args.runs
@@ -256,6 +274,8 @@ def main() -> None:
     parser.add_argument("--pair-ms", type=float, default=2.4, help="GPU time of one pair")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.coverage and args.noise:
+        parser.error("coverage needs a known truth, which only made-up noise has: drop --noise")
     found = sections(args)
     if args.json:
         rule = dataclasses.asdict(Rule())
