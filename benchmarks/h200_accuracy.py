@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,15 @@ from kernel_compass.records.workload import Op, Precision, Traffic, Workload
 ROOT = Path(__file__).resolve().parents[1]
 GRID = ROOT / "benchmarks" / "results" / "h200" / "h200_grid.json"
 CALIBRATION = ROOT / "src" / "kernel_compass" / "calibrations" / "h200.json"
+KERNELS = {
+    Precision.BF16: PRIOR[Precision.BF16],
+    Precision.W8A16: replace(PRIOR[Precision.W8A16], tile_tokens=(16, 64), weight_format="fp8"),
+    Precision.W4A16: replace(
+        PRIOR[Precision.W4A16], tile_tokens=(16, 64), weight_format="int4_plain"
+    ),
+}
+"""What is known of the kernels without measuring: the rows of `bmm_kernels.tile`, and how they
+convert weights. Of cuBLAS nothing is."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ def _both(row: dict) -> Iterator[Cell]:
 
 def scores(known: Sequence[Cell], precision: Precision, ceilings: Ceilings, probes: int, seed: int):
     """Absolute errors in percent, and whether the band held, on the cells not probed."""
-    prior = PRIOR[precision]
+    prior = KERNELS[precision]
     cold = [c.regime is Regime.COLD for c in known]
     chosen = choose_probes([c.traffic for c in known], probes, seed, ceilings, prior, cold)
     taken = [Probe(known[i].traffic, known[i].regime, known[i].time_us) for i in chosen]

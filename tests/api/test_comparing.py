@@ -74,7 +74,8 @@ def test_a_recipe_that_cannot_be_built_says_why(name, found):
         api.hold_out(api.Recipe(name), recipe(), device="simulated", pairs=20)
 
 
-HELP = "--csv --page --target-processes --print-units --metrics --import --graph-profiling"
+OPTIONS = ["csv", "page", "target-processes", "print-units", "metrics", "import", "graph-profiling"]
+HELP = "".join(f"  --{option} arg  what it does\n" for option in OPTIONS)
 
 
 def fake_ncu(folder, monkeypatch, body):

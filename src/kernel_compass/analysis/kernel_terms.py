@@ -58,8 +58,9 @@ class KernelTerms:
     shape_choice_sd: float = 0.04
     """How much one weight shape may differ from its neighbours at every token count, in the
     logarithm of time: large for a library, which picks another kernel for another shape."""
-    tile_tokens: int = 16
-    """Tokens are computed in multiples of this."""
+    tile_tokens: tuple[int, ...] = (16,)
+    """Rows of the tiles the kernel has, ascending: tokens are computed in whole tiles of the
+    smallest that holds them, else of the largest."""
     blocks_per_sm: int = 1
     """Blocks that run on an SM at once; matters only where a launch's blocks are given."""
     evidence: Evidence | None = None

@@ -141,9 +141,12 @@ def level_us(size: Array, bandwidth_tbs: float, curve: Curve | None) -> Array:
     return np.asarray(inside + np.maximum(size - sizes[-1], 0.0) / (bandwidth_tbs * 1e6))
 
 
-def tiled_flops(batch: Batch, tile_tokens: int) -> Array:
-    """The arithmetic with the tokens rounded up to whole tiles."""
-    rounded = np.ceil(batch.tokens / tile_tokens) * tile_tokens / batch.tokens
+def tiled_flops(batch: Batch, tile_tokens: tuple[int, ...]) -> Array:
+    """The arithmetic with the tokens rounded up to whole tiles of the rows that fit them."""
+    tiles = np.array(tile_tokens)
+    fitting = np.minimum(np.searchsorted(tiles, batch.tokens), tiles.size - 1)
+    tile = tiles[fitting]
+    rounded = np.ceil(batch.tokens / tile) * tile / batch.tokens
     return np.asarray(batch.flops * np.where(np.isnan(rounded), 1.0, rounded), dtype=np.float64)
 
 
