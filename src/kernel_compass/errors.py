@@ -5,6 +5,7 @@ KernelCompassError
 ├── CaptureError               a file handed in cannot be used
 │   ├── NotAMetricTable        no metric table in it (text page, source page, a failed run's log)
 │   ├── AmbiguousCapture       numbers or rows that can be read in two ways
+│   ├── NotATimeline           no GPU timeline in it (other JSON, a trace of the CPU alone)
 │   └── DamagedCapture         truncated, shifted, mixed or otherwise broken
 ├── MissingDependency          an optional package or program is not installed
 ├── ProfilingError             ncu or its target failed; `cause` says which way
@@ -45,6 +46,10 @@ class NotAMetricTable(CaptureError):
 
 class AmbiguousCapture(CaptureError):
     """The file can be read in more than one way, so it is not read at all."""
+
+
+class NotATimeline(CaptureError):
+    """The file holds no timeline of a GPU."""
 
 
 class DamagedCapture(CaptureError):

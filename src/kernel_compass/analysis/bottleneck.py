@@ -65,6 +65,7 @@ def diagnose_kernel(
     device: Device | None,
     flushed: KernelProfile | None = None,
     residency_answered: bool = False,
+    without: frozenset[Limiter] = frozenset(),
     calibration: Calibration | None = None,
 ) -> Diagnosis:
     """Diagnose one kernel from one capture. Pure.
@@ -77,12 +78,14 @@ def diagnose_kernel(
             an L2-resident kernel re-uses within the launch or between launches.
         residency_answered: another joined regime answers the residency question, so that
             `residency_unknown` is not raised for this one.
+        without: limiters that something else refuted, e.g. launch_bound by a timeline.
         calibration: the machine the capture was taken on; without it there is no headroom.
     """
     q = quantities(kernel)
     if "dram_throughput_pct" not in q and device and device.compute_capability in INTEGRATED:
         q.pop("busiest_level_pct", None)
-    rule = next((r for r in LIMITER_RULES if all(c.holds(q) for c in r.conditions)), None)
+    rules = (r for r in LIMITER_RULES if r.limiter not in without)
+    rule = next((r for r in rules if all(c.holds(q) for c in r.conditions)), None)
     limiter = rule.limiter if rule else Limiter.UNCLASSIFIED
     pipe = _named_pipe(q) if limiter is Limiter.COMPUTE_BOUND else None
     resident = residency(q, source, device, quantities(flushed) if flushed else None)

@@ -43,7 +43,7 @@ def report_one(
             *profile.warnings,
             *_contradiction(profile.source),
             *_mixed_problems(profile.kernels),
-            *_foreign(profile.device, calibration),
+            *foreign_calibration(profile.device, calibration),
         ),
         calibration=calibration.name if calibration else None,
     )
@@ -68,7 +68,7 @@ def report_joined(
     warnings += [w for p in ordered.values() for w in _contradiction(p.source)]
     warnings += _mixed_problems(first.kernels)
     device = _device(list(ordered.values()))
-    warnings += _foreign(device, calibration)
+    warnings += foreign_calibration(device, calibration)
     return Report(
         label=label or first.label,
         device=device,
@@ -118,7 +118,7 @@ def _device(profiles: Sequence[Profile]) -> Device | None:
     return next((p.device for p in profiles if p.device is not None), None)
 
 
-def _foreign(device: Device | None, calibration: Calibration | None) -> list[str]:
+def foreign_calibration(device: Device | None, calibration: Calibration | None) -> list[str]:
     """A calibration of another GPU, asked for by name."""
     calibrated = calibration.environment.device.name if calibration else None
     if calibrated is None or device is None or device.name in (None, calibrated):

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
     from kernel_compass.api.machine import doctor
     from kernel_compass.api.measuring import calibrate
-    from kernel_compass.api.running import profile_target
+    from kernel_compass.api.running import profile_target, profile_timeline
+    from kernel_compass.api.timelines import diagnose_timeline
 
 __all__ = [
     "ColdCheck",
@@ -47,12 +48,14 @@ __all__ = [
     "compare",
     "diagnose_files",
     "diagnose_profiles",
+    "diagnose_timeline",
     "doctor",
     "hold_out",
     "machine_calibration",
     "measure",
     "open_device",
     "profile_target",
+    "profile_timeline",
     "read_capture",
     "save_calibration",
     "shipped_calibration",
@@ -84,7 +87,8 @@ _MODULES = {
     "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
     "machine": ("doctor",),
     "measuring": ("calibrate",),
-    "running": ("profile_target",),
+    "running": ("profile_target", "profile_timeline"),
+    "timelines": ("diagnose_timeline",),
 }
 """Module of this package -> the doors in it."""
 _HOMES = {door: module for module, doors in _MODULES.items() for door in doors}

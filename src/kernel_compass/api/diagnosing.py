@@ -7,8 +7,15 @@ from pathlib import Path
 
 from kernel_compass.analysis.joining import report_joined, report_one
 from kernel_compass.api.calibration_choice import capture_calibration
+from kernel_compass.api.timelines import (
+    diagnose_timeline,
+    diagnose_timelines,
+    is_timeline,
+    traces_in,
+)
 from kernel_compass.errors import UsageError
 from kernel_compass.profiling.capture import read_capture
+from kernel_compass.profiling.capture_index import INDEX_NAME
 from kernel_compass.profiling.ncu_saved import read_saved
 from kernel_compass.records.profile import Profile, Regime
 from kernel_compass.records.report import Report
@@ -24,7 +31,8 @@ def diagnose_files(
 ) -> list[Report]:
     """One report per file, plus one for the files joined as regimes of one program.
 
-    A folder that `profile --save` wrote counts as one file: its regimes are joined.
+    A folder that `profile --save` wrote counts as one file: its regimes are joined. Timelines of
+    torch.profiler give a report for every process, whether in one file or in a folder.
 
     Args:
         files: captures, each reported by itself.
@@ -35,21 +43,43 @@ def diagnose_files(
 
     Raises:
         CalibrationError: the named calibration cannot be used.
-        CaptureError: a file holds no usable metric table.
+        CaptureError: a file holds no usable metric table or timeline.
         MissingDependency: a `.ncu-rep` file without a reader for it.
     """
     reports: list[Report] = []
     for path in files:
         if path.is_dir():
-            jobs = _jobs(read_saved(path))
-            reports += [diagnose_profiles(job, label, calibration) for job in jobs]
+            reports += _diagnose_folder(path, label, calibration)
+        elif is_timeline(path):
+            reports += diagnose_timeline(path, label, calibration)
         else:
             profile = read_capture(path, label=label)
             reports.append(diagnose_profiles([profile], label, calibration))
     if joined:
+        _refuse_timelines(joined)
         profiles = [read_capture(path, regime, label) for regime, path in joined.items()]
         reports.append(diagnose_profiles(profiles, label, calibration))
     return reports
+
+
+def _diagnose_folder(folder: Path, label: str | None, calibration: str | None) -> list[Report]:
+    """What `profile --save` kept there, and the timelines beside it."""
+    traces = traces_in(folder)
+    reports: list[Report] = []
+    if (folder / INDEX_NAME).exists() or not traces:
+        jobs = _jobs(read_saved(folder))
+        reports = [diagnose_profiles(job, label, calibration) for job in jobs]
+    return reports + diagnose_timelines(traces, label, calibration)
+
+
+def _refuse_timelines(joined: Mapping[Regime, Path]) -> None:
+    for regime, path in joined.items():
+        if path.is_file() and is_timeline(path):
+            raise UsageError(
+                f"{path}, named as {regime.value}, is a timeline: it shows the program as it runs, "
+                "which is in_situ, and has no counters to join.",
+                f"Report it by itself: kernel-compass diagnose {path}.",
+            )
 
 
 def diagnose_profiles(

@@ -32,7 +32,8 @@ FilesArgument = Annotated[
     typer.Argument(
         metavar="FILE",
         help="Captures, each reported by itself: ncu CSV of the details or the raw page, .ncu-rep, "
-        "or a folder that `profile --save` wrote.",
+        "a trace of torch.profiler (.json, .json.gz), or a folder that `profile --save` wrote or "
+        "that holds a trace of each rank.",
         show_default=False,
     ),
 ]
@@ -56,7 +57,8 @@ def diagnose(
     json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
-    """Say what limits the kernels in Nsight Compute files, and what would help. Needs no GPU.
+    """Say what limits the kernels in Nsight Compute files or torch.profiler traces, and what would
+    help. Needs no GPU.
 
     With several reports, JSON is an array and CSV one table. When some files cannot be used, the
     others are reported all the same, and the exit code is that of the first failure.

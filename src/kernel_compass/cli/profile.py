@@ -1,8 +1,9 @@
-"""`kernel-compass profile`: a program to a report, through ncu."""
+"""`kernel-compass profile`: a program to a report, through ncu or through torch.profiler."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -81,6 +82,14 @@ SaveOption = Annotated[
         help="Keep the captures here; `kernel-compass diagnose` reads them again.",
     ),
 ]
+NoCountersOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-counters",
+        help="Record a timeline with torch.profiler instead, which needs no permission: kernels, "
+        "gaps and launches, but not what bounds a kernel. For Python programs that use PyTorch.",
+    ),
+]
 
 
 class ProfileCommand(TyperCommand):
@@ -117,8 +126,11 @@ def profile(
     json: JsonOption = False,
     output: OutputOption = None,
     save: SaveOption = None,
+    no_counters: NoCountersOption = False,
 ) -> None:
     """Run a program under ncu and say what limits its kernels. Needs a GPU and ncu.
+
+    Where the driver keeps the counters back, --no-counters tells what a timeline can.
 
     The program's own standard output is passed through: to standard error while the report goes
     to standard output, and to standard output when --output takes the report.
@@ -136,16 +148,37 @@ def profile(
         label=label,
         save_dir=_folder(save),
     )
+    if no_counters:
+        _refuse_counter_options(request, regime or ())
     prepare(output)
     for option in misplaced_options(words, ctx.meta["own_options"]) if module is None else ():
         note = f"note: {option} follows {words[0]} and goes to it; ours go before it"
         typer.echo(note, err=True)
     from kernel_compass import api
 
+    target_stdout = STDERR if output is None else STDOUT
     with progress.shown() as on_progress:
-        stdout = STDERR if output is None else STDOUT
-        report = api.profile_target(request, on_progress, stdout, calibration)
-    show((report,), kind, output, as_list=False)
+        if no_counters:
+            reports = api.profile_timeline(request, on_progress, target_stdout, calibration)
+        else:
+            reports = [api.profile_target(request, on_progress, target_stdout, calibration)]
+    show(reports, kind, output, as_list=False)
+
+
+def _refuse_counter_options(request: ProfileRequest, regimes: Sequence[str]) -> None:
+    """Options that only a profile with counters has."""
+    given = {
+        "--regime": any(one is not Regime.IN_SITU for one in regimes_named(regimes)),
+        "--kernels": request.kernels is not None,
+        "--nvtx": request.nvtx is not None,
+        "--launch-skip": request.launch_skip > 0,
+        "--launch-count": request.launch_count is not None,
+    }
+    wrong = [option for option, is_given in given.items() if is_given]
+    if wrong:
+        found = f"--no-counters and {', '.join(wrong)} contradict each other: a timeline shows the "
+        found += "whole program as it runs, which is in_situ."
+        raise UsageError(found, f"Leave {', '.join(wrong)} out.")
 
 
 def _pattern(kernels: str | None) -> str | None:

@@ -20,13 +20,16 @@ class ProgressLike(Protocol):
     """What the profiler tells while it works."""
 
     regime: str
-    kernels_done: int
+    kernels_done: int | None
+    """`None` where only the time is known."""
     kernel_name: str | None
     seconds: float
 
 
 def progress_text(progress: ProgressLike) -> str:
     """`profiling warm: 12 kernels in 31 s, k_tiny`."""
+    if progress.kernels_done is None:
+        return f"recording a timeline: {progress.seconds:.0f} s"
     done = f"profiling {progress.regime}: {count_text(progress.kernels_done, 'kernel')}"
     name = f", {plain(progress.kernel_name)[:60]}" if progress.kernel_name else ""
     return f"{done} in {progress.seconds:.0f} s{name}"
@@ -45,7 +48,7 @@ def shown() -> Iterator[Callable[[object], None]]:
     from rich.text import Text
 
     console = Console(stderr=True)
-    with console.status("starting ncu") as status:
+    with console.status("starting") as status:
         yield lambda progress: status.update(Text(progress_text(cast(ProgressLike, progress))))
 
 

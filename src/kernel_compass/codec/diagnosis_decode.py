@@ -41,6 +41,7 @@ def report_of(document: doc.Document) -> Report:
         sources=tuple(_source(source) for source in document.sources),
         kernels=tuple(_kernel(kernel) for kernel in document.kernels),
         warnings=tuple(document.warnings),
+        timeline=None if isinstance(document.timeline, UnsetType) else document.timeline,
         calibration=None if isinstance(document.calibration, UnsetType) else document.calibration,
     )
 
@@ -74,7 +75,8 @@ def _kernel(kernel: doc.KernelDocument) -> ReportKernel:
         if isinstance(regimes, UnsetType)
         else {Regime(name): _view(view) for name, view in regimes.items()}
     )
-    return ReportKernel(profile, kernel.share_of_time, views)
+    timeline = None if isinstance(kernel.timeline, UnsetType) else kernel.timeline
+    return ReportKernel(profile, kernel.share_of_time, views, timeline)
 
 
 def _view(view: doc.RegimeDocument | None) -> RegimeView | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kernel_compass.records.timeline import KernelTimeline, TimelineSummary
+
 SCHEMA = "kernel-compass/diagnosis/1"
 
 REQUIRED_METRICS = (
@@ -102,7 +104,8 @@ class RegimeDocument(msgspec.Struct):
 
 
 class KernelDocument(msgspec.Struct):
-    """One of `kernels`; `device` is there only in captures of several GPUs."""
+    """One of `kernels`; `device` is there only in captures of several GPUs, `timeline` only where
+    the report is of a timeline."""
 
     name: str
     grid: Grid | None
@@ -114,10 +117,12 @@ class KernelDocument(msgspec.Struct):
     diagnosis: DiagnosisDocument
     regimes: dict[str, RegimeDocument | None] | UnsetType = UNSET
     device: int | UnsetType = UNSET
+    timeline: KernelTimeline | UnsetType = UNSET
 
 
 class Document(msgspec.Struct):
-    """The whole document; `calibration` is there only where one was used."""
+    """The whole document; `calibration` is there only where one was used, `timeline` only where the
+    report is of one."""
 
     schema: str
     label: str | None
@@ -125,4 +130,5 @@ class Document(msgspec.Struct):
     device: DeviceDocument | None
     sources: list[SourceDocument]
     kernels: list[KernelDocument]
+    timeline: TimelineSummary | UnsetType = UNSET
     calibration: str | UnsetType = UNSET

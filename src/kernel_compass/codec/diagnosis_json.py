@@ -71,6 +71,7 @@ def to_document(report: Report) -> doc.Document:
         device=None if device is None else _device(device),
         sources=[_source(source) for source in report.sources],
         kernels=[_kernel(k, regimes, several_gpus) for k in report.kernels],
+        timeline=UNSET if report.timeline is None else report.timeline,
         calibration=UNSET if report.calibration is None else report.calibration,
     )
 
@@ -100,6 +101,7 @@ def _kernel(
         if not regimes or views is None
         else {r: _view(views.get(r)) for r in regimes},
         device=UNSET if not several_gpus or index is None else index,
+        timeline=UNSET if item.timeline is None else item.timeline,
     )
 
 

@@ -10,7 +10,8 @@ from kernel_compass.profiling.ncu_tool import COMMUNICATOR_OPTION, NcuTool
 from kernel_compass.records.request import ProfileRequest
 
 _ELSEWHERE = (
-    "Where it cannot be had (many rented machines), capture on another machine and read the file "
+    "Where it cannot be had (many rented machines), a timeline of a PyTorch program needs none: "
+    "kernel-compass profile --no-counters SCRIPT. Or capture on another machine and read the file "
     "here: kernel-compass diagnose FILE."
 )
 

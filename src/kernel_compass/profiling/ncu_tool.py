@@ -95,8 +95,9 @@ def _missing(found: str) -> ProfilingError:
         ProfilingCause.NCU_MISSING,
         found,
         "Install Nsight Compute (part of the CUDA toolkit; on Debian and Ubuntu the package "
-        f"nsight-compute), or set {ENVIRONMENT_VARIABLE}=/path/to/ncu. Captures made elsewhere "
-        "need no ncu: kernel-compass diagnose FILE.",
+        f"nsight-compute), or set {ENVIRONMENT_VARIABLE}=/path/to/ncu. A timeline of a PyTorch "
+        "program needs no ncu: kernel-compass profile --no-counters SCRIPT; nor do captures made "
+        "elsewhere: kernel-compass diagnose FILE.",
     )
 
 

@@ -67,6 +67,16 @@ class TextSource:
             return "utf-16-le"
         return "utf-8-sig"
 
+    def blocks(self, size: int = _CHUNK) -> Iterator[bytes]:
+        """Yield the content after decompression, in blocks of up to `size` bytes.
+
+        Raises:
+            DamagedCapture: broken compression.
+        """
+        with _open(self.path, self.compression) as stream:
+            while block := _read(stream, size, self.path):
+                yield block
+
     def lines(self) -> Iterator[str]:
         """Yield the lines without their ends.
 

@@ -32,6 +32,8 @@ class SourceFormat(StrEnum):
     NCU_CSV_WIDE = "ncu-csv-wide"
     NCU_REP = "ncu-rep"
     NCU_RUN = "ncu-run"
+    KINETO_TRACE = "kineto-trace"
+    KINETO_RUN = "kineto-run"
 
 
 @dataclass(frozen=True)

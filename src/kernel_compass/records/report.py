@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis
 from kernel_compass.records.profile import DurationStats, KernelProfile, Regime, Source
+from kernel_compass.records.timeline import KernelTimeline, TimelineSummary
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class ReportKernel:
     """Share (0-1) of the capture's kernel time, `None` where durations are missing."""
     regimes: Mapping[Regime, RegimeView | None] | None = None
     """Per regime where several captures were joined; `None` with one capture."""
+    timeline: KernelTimeline | None = None
+    """What a timeline adds; `None` for captures of ncu."""
 
 
 @dataclass(frozen=True)
@@ -40,5 +43,7 @@ class Report:
     sources: tuple[Source, ...]
     kernels: tuple[ReportKernel, ...]
     warnings: tuple[str, ...] = ()
+    timeline: TimelineSummary | None = None
+    """The program's use of its GPUs, where the report is of a timeline."""
     calibration: str | None = None
     """Name of the calibration the headrooms rest on; `None` = none was used."""

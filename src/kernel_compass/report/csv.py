@@ -48,13 +48,27 @@ COLUMNS = (
 """Stable names, in order. An empty cell is an unknown value; several words of a list are separated
 by a semicolon; `share_of_time` (0-1) is that of the row's own regime."""
 
+TIMELINE_COLUMNS = (
+    "share_of_span",
+    "gap_before_us",
+    "late_us",
+    "launch_delay_us",
+    "launches_in_graph",
+    "launches_in_runs",
+    "op",
+    "compulsory_bytes",
+    "flops",
+)
+"""Behind the others, only where one of the reports is of a timeline."""
+
 Row = dict[str, str | int | float]
 
 
 def write(reports: Sequence[Report], _style: Style) -> str:
     """All reports as one table with a header."""
     stream = StringIO()
-    table = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
+    more = TIMELINE_COLUMNS if any(report.timeline for report in reports) else ()
+    table = csv.DictWriter(stream, (*COLUMNS, *more), restval="", lineterminator="\n")
     table.writeheader()
     for report in reports:
         table.writerows(_rows(report))
@@ -85,7 +99,11 @@ def _single(report: Report, rank: int, item: ReportKernel) -> Row:
     kernel = item.kernel
     share: Row = {} if item.share_of_time is None else {"share_of_time": item.share_of_time}
     numbers = _view(kernel.launches, kernel.duration_stats, kernel.metrics, kernel.diagnosis)
-    return _kernel(report, rank, item) | share | numbers
+    seen: Row = {}
+    if item.timeline is not None:
+        values = ((name, getattr(item.timeline, name)) for name in TIMELINE_COLUMNS)
+        seen = {name: value for name, value in values if value is not None}
+    return _kernel(report, rank, item) | share | numbers | seen
 
 
 def _kernel(report: Report, rank: int, item: ReportKernel) -> Row:

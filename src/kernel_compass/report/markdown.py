@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from kernel_compass.records.diagnosis import Diagnosis
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.report import RegimeView, Report, ReportKernel
+from kernel_compass.records.timeline import KernelTimeline
 from kernel_compass.report import phrases, summary
 from kernel_compass.report.formats import Style
 from kernel_compass.report.names import dim_text, short_names
+from kernel_compass.report.timeline_text import timeline_texts
 from kernel_compass.units import MISSING, duration_text
 
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_]))")
@@ -47,6 +49,11 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     for warning in report.warnings:
         yield f"> **Warning:** {escape(warning)}"
+        yield ""
+    if report.timeline is not None:
+        yield from (
+            f"- **{escape(head)}** {escape(words)}" for head, words in timeline_texts(report)
+        )
         yield ""
     names = short_names([item.kernel for item in report.kernels])
     if report.kernels:
@@ -125,6 +132,8 @@ def _details(rank: int, item: ReportKernel, name: str) -> Iterator[str]:
     yield ""
     if kernel.grid or kernel.block:
         yield f"- grid {dim_text(kernel.grid)}, block {dim_text(kernel.block)}"
+    if item.timeline is not None:
+        yield from _seen(item.timeline)
     if diagnosis is not None:
         yield from _why(diagnosis)
     for regime, view in (item.regimes or {}).items():
@@ -132,6 +141,19 @@ def _details(rank: int, item: ReportKernel, name: str) -> Iterator[str]:
         flags = ", ".join(phrases.flag_texts(view.diagnosis)) if view else ""
         yield f"- {escape(regime.value)}: {escape(known)}{escape(f'; {flags}') if flags else ''}"
     yield ""
+
+
+def _seen(timeline: KernelTimeline) -> Iterator[str]:
+    """What a timeline adds to a kernel."""
+    if timeline.op:
+        yield f"- operator: {code(timeline.op)}"
+    parts = [f"{phrases.share_text(timeline.share_of_span)} of the span"]
+    if timeline.launches_in_graph:
+        parts.append(f"{phrases.count_text(timeline.launches_in_graph, 'launch')} in CUDA graphs")
+    if timeline.launches_in_runs:
+        runs = phrases.count_text(timeline.launches_in_runs, "launch")
+        parts.append(f"{runs} in launch-bound runs")
+    yield f"- timeline: {escape(', '.join(parts))}"
 
 
 def _why(diagnosis: Diagnosis) -> Iterator[str]:

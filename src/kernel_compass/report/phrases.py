@@ -22,9 +22,17 @@ LIMITER_OUTLOOK: Mapping[Limiter, str] = {
 }
 """What a group of kernels of one limiter is a candidate for."""
 
+TIMELINE_OUTLOOK: Mapping[Limiter, str] = {
+    **LIMITER_OUTLOOK,
+    Limiter.LAUNCH_BOUND: "fuse them or capture them in a CUDA graph",
+    Limiter.UNCLASSIFIED: "no matter of launches; what bounds them takes counters to say",
+}
+"""The same where a timeline was read and not counters."""
+
 _ACRONYMS = frozenset(("sm", "l1", "l2", "dram", "fma", "xu", "lsu", "alu", "tma", "fp16", "fp64"))
 _FORMATTED_UNITS = ("%", "bytes", "us", "bytes/s")
 """Units that belong to a number; the others are words, and once is enough."""
+_TIMELINES = (SourceFormat.KINETO_TRACE, SourceFormat.KINETO_RUN)
 _REUSE = {
     Reuse.WITHIN: "within the launch",
     Reuse.BETWEEN: "between launches",
@@ -130,6 +138,8 @@ def device_text(device: Device | None) -> str:
 
 def source_text(source: Source) -> str:
     """How a capture was taken, and what it does not state."""
+    if source.format in _TIMELINES:
+        return f"{source.format.value}, times and launches, no counters"
     how = (
         ("cache control", source.cache_control),
         ("clock control", source.clock_control),
@@ -147,7 +157,8 @@ def source_name(source: Source) -> str:
     """The capture's path, or what it is instead of a file."""
     if source.path:
         return plain(source.path)
-    return "profiled now" if source.format is SourceFormat.NCU_RUN else "(no file)"
+    live = source.format in (SourceFormat.NCU_RUN, SourceFormat.KINETO_RUN)
+    return "profiled now" if live else "(no file)"
 
 
 def regime_text(regime: Regime) -> str:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from kernel_compass.records.diagnosis import Headroom, Limiter
 from kernel_compass.records.profile import LEADING_ORDER, Regime
 from kernel_compass.records.report import Report, ReportKernel
-from kernel_compass.report.phrases import LIMITER_OUTLOOK, count_text, share_text
+from kernel_compass.report.phrases import (
+    LIMITER_OUTLOOK,
+    TIMELINE_OUTLOOK,
+    count_text,
+    share_text,
+)
 from kernel_compass.units import duration_text
 
 
@@ -67,7 +72,9 @@ def total_text(report: Report) -> str:
 def dominating_texts(report: Report) -> list[str]:
     """A sentence for each limiter with a tenth of the time or more (or the first)."""
     totals = limiter_totals(report)
-    return [_limiter_text(t) for i, t in enumerate(totals) if i == 0 or (t.share or 0) >= 0.1]
+    outlook = TIMELINE_OUTLOOK if report.timeline else LIMITER_OUTLOOK
+    large = [t for i, t in enumerate(totals) if i == 0 or (t.share or 0) >= 0.1]
+    return [_limiter_text(t, outlook[t.limiter]) for t in large]
 
 
 def also_text(report: Report) -> str:
@@ -130,9 +137,9 @@ def _pair(item: ReportKernel, lead: Regime, other: Regime) -> tuple[float, float
     )
 
 
-def _limiter_text(total: LimiterTotal) -> str:
+def _limiter_text(total: LimiterTotal, outlook: str) -> str:
     of_time = "" if total.share is None else " of the time"
-    return f"{_counts(total)}{of_time}: {LIMITER_OUTLOOK[total.limiter]}."
+    return f"{_counts(total)}{of_time}: {outlook}."
 
 
 def _counts(total: LimiterTotal) -> str:

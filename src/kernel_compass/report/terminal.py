@@ -17,6 +17,7 @@ from kernel_compass.report import phrases, summary
 from kernel_compass.report.formats import Style
 from kernel_compass.report.paragraph import Paragraph
 from kernel_compass.report.terminal_table import LIMITER_STYLE, Table, regime_rows
+from kernel_compass.report.timeline_text import timeline_texts
 
 MIN_WIDTH = 60
 EVIDENCE_SHOWN = 3
@@ -51,6 +52,10 @@ def write(reports: Sequence[Report], style: Style) -> str:
 def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     yield from _header(report)
     yield Text()
+    if report.timeline is not None:
+        for head, words in timeline_texts(report):
+            yield Paragraph(Text.assemble((head, "bold"), f" {words}"), 0, 2)
+        yield Text()
     if report.kernels:
         yield from _kernels(report, width)
         yield Text()
@@ -102,7 +107,7 @@ def _why(
 
     What a number means is told once; kernels further down show the number alone.
     """
-    parts = []
+    parts = [item.timeline.op] if item.timeline and item.timeline.op else []
     for evidence in phrases.leading_evidence(diagnosis, EVIDENCE_SHOWN):
         meaning = (evidence.metric, evidence.meaning)
         parts.append(phrases.evidence_text(evidence, explained=meaning not in told))
