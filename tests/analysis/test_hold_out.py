@@ -55,17 +55,16 @@ def test_more_pairs_are_no_substitute_for_processes() -> None:
     assert np.log(many.high / many.low) == pytest.approx(np.log(few.high / few.low), rel=0.2)
 
 
-@pytest.mark.parametrize("name", ["quiet", "rough"])
-def test_five_processes_hold_the_truth_as_often_as_they_say(name: str) -> None:
-    rng, ours, bootstrap = np.random.default_rng(7), 0, 0
+def test_five_processes_hold_the_truth_as_often_as_they_say() -> None:
+    rng, ours, narrower = np.random.default_rng(7), 0, []
     for _ in range(200):
-        runs = [MADE_UP[name].process(rng, 40, 1.05, number) for number in range(5)]
+        runs = [MADE_UP["usual"].process(rng, 40, 1.05, number) for number in range(5)]
         found = hold_out(runs, RULE).speedup
         ours += found.low < 1.05 < found.high
         low, high = cluster_bootstrap([log_ratios(run) for run in runs], rng, 40)
-        bootstrap += low < np.log(1.05) < high
+        narrower.append((high - low) / np.log(found.high / found.low))
     assert ours >= 0.95 * 200 - 9  # 3 sigma
-    assert bootstrap < ours - 5
+    assert np.median(narrower) < 0.8  # the cluster bootstrap promises what it cannot know
 
 
 @pytest.mark.parametrize("effect", [1.02, 1 / 1.02])
