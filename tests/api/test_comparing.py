@@ -116,6 +116,17 @@ def test_cold_is_verified_by_the_dram_bytes_of_the_second_replay(
     assert found.dram_share == pytest.approx(share, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [("waits", "cannot be captured"), ("missing", "no function"), ("number", "returned a int")],
+)
+def test_what_cannot_be_watched_is_unknown_with_the_reason(tmp_path, monkeypatch, function, found):
+    fake_ncu(tmp_path, monkeypatch, "sys.exit(subprocess.run(target).returncode)\n")
+    check = api.verify_cold(api.Recipe(f"{RECIPES}:{function}"), device="simulated")
+    assert check.cold is None
+    assert found in check.reason
+
+
 def test_without_permission_for_counters_cold_is_unknown(tmp_path, monkeypatch):
     fake_ncu(tmp_path, monkeypatch, "print('==ERROR== ERR_NVGPUCTRPERM - no permission')\n")
     found = api.verify_cold(recipe(), device="simulated")

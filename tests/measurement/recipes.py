@@ -17,3 +17,14 @@ def read(device, mib=16, extra_us=0.0):
 def number(device):
     """Nothing that can be timed."""
     return 3
+
+
+def waits(device):
+    """What cannot be captured."""
+    weight = SimulatedOperand(16 * MIB)
+
+    def run(w):
+        device.launch(w)
+        device.wait_for_gpu()
+
+    return Subject(run, streamed=(weight,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import Subject
 from kernel_compass.measurement.tasks import run_task
 from kernel_compass.measurement.timing import TimingOptions, measure
-from kernel_compass.profiling.graph_traffic import graph_dram_reads
+from kernel_compass.profiling.graph_traffic import graph_traffic
 from kernel_compass.records.comparison import ComparisonResult, Decision, Rule, Verdict
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
@@ -157,10 +158,24 @@ def verify_cold(recipe: Recipe, device: str = "cuda:0") -> ColdCheck:
     """
     request = json.dumps({"recipe": recipe.document(), "device": device})
     try:
-        reads, printed = graph_dram_reads([sys.executable, "-m", fresh.__name__, request])
+        traffic = graph_traffic([sys.executable, "-m", fresh.__name__, request])
     except ProfilingError as error:
         return ColdCheck(None, None, f"DRAM bytes could not be read: {error.found}")
-    told = json.loads(printed.splitlines()[-1])
-    share = reads[-1] / told["launches"] / told["streamed_bytes"]
+    told = _told(traffic.printed)
+    if "error" in told:
+        return ColdCheck(None, None, told["error"])
+    if traffic.failure is not None or not told:
+        found = traffic.failure.found if traffic.failure else "the program did not report."
+        return ColdCheck(None, None, f"DRAM bytes could not be read: {found}")
+    share = traffic.dram_bytes_read[-1] / told["launches"] / told["streamed_bytes"]
     words = f"a launch reads {share:.0%} of its streamed bytes from DRAM"
     return ColdCheck(share >= COLD_SHARE, share, words)
+
+
+def _told(printed: Sequence[str]) -> dict[str, Any]:
+    """The program's own report among what it and its libraries printed."""
+    for line in reversed(printed):
+        if line.startswith("{"):
+            with suppress(ValueError):
+                return dict(json.loads(line))
+    return {}

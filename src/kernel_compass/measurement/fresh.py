@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from kernel_compass.measurement.device import TimingDevice
+from kernel_compass.errors import KernelCompassError
+from kernel_compass.measurement.device import NotCapturable, TimingDevice
 from kernel_compass.measurement.paired import pair
 from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import rotation
@@ -81,18 +82,29 @@ def main() -> int:
     """Replay a recipe's rotated launches as CUDA graphs, for ncu to watch.
 
     Reads the recipe as JSON from the command line; prints the launches of a graph and the bytes
-    of one set.
+    of one set, or why the recipe cannot be watched.
     """
     request = json.loads(sys.argv[1])
+    try:
+        told: dict[str, Any] = _replayed(request)
+    except KernelCompassError as error:
+        told = {"error": str(error)}
+    except NotCapturable as error:
+        told = {"error": f"The callable cannot be captured in a CUDA graph: {error}."}
+    sys.stdout.write(json.dumps(told) + "\n")
+    return 1 if "error" in told else 0
+
+
+def _replayed(request: Mapping[str, Any]) -> dict[str, Any]:
     device = device_named(request["device"])
     subject = Recipe.of(request["recipe"]).build(device)
+    device.run(subject.first_call)  # what a library sets up at its first call cannot be captured
     sets = rotation(subject, device)
     replay = device.capture([subject.call(one) for one in sets])
     for _ in range(COLD_REPLAYS):
         device.run(replay)
     streamed = sum(device.bytes_of(operand) for operand in sets[0])
-    sys.stdout.write(json.dumps({"launches": len(sets), "streamed_bytes": streamed}) + "\n")
-    return 0
+    return {"launches": len(sets), "streamed_bytes": streamed}
 
 
 if __name__ == "__main__":

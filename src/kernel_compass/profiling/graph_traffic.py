@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kernel_compass.errors import ProfilingCause, ProfilingError
 from kernel_compass.profiling.ncu_command import ncu_environment
@@ -19,15 +20,27 @@ from kernel_compass.profiling.quiet_run import run_quietly
 DRAM_READS = "dram__bytes_read.sum"
 
 
-def graph_dram_reads(command: Sequence[str], timeout_s: float = 300.0) -> tuple[list[float], str]:
-    """Bytes read from DRAM by each CUDA-graph launch of a program, and what the program printed.
+@dataclass(frozen=True)
+class GraphTraffic:
+    """What a program's CUDA-graph launches read from DRAM."""
+
+    dram_bytes_read: tuple[float, ...]
+    """One a launch, in order; empty where there was none."""
+    printed: tuple[str, ...]
+    """The lines that the program wrote to standard output."""
+    failure: ProfilingError | None = None
+    """Why no graph was seen."""
+
+
+def graph_traffic(command: Sequence[str], timeout_s: float = 300.0) -> GraphTraffic:
+    """Bytes read from DRAM by each CUDA-graph launch of a program.
 
     Args:
         command: the program.
         timeout_s: seconds until it is killed.
 
     Raises:
-        ProfilingError: ncu is missing, may not read counters, or saw no graph.
+        ProfilingError: ncu is missing, cannot be run, or was not done in time.
     """
     argv = [str(find_ncu().path), "--csv", "--cache-control", "none", "--clock-control", "none"]
     argv += ["--print-units", "base", "--graph-profiling", "graph", "--metrics", DRAM_READS]
@@ -40,11 +53,10 @@ def graph_dram_reads(command: Sequence[str], timeout_s: float = 300.0) -> tuple[
     table = csv.DictReader(line for line in lines if line.startswith('"'))
     rows = [row for row in table if row.get("Metric Name") == DRAM_READS]
     graphs = [row for row in rows if "graph" in (row.get("Kernel Name") or "").lower()]
-    if not graphs:
-        raise _nothing(lines, done.stderr.splitlines())
-    reads = [float(row["Metric Value"].replace(",", "")) for row in graphs]
-    printed = [line for line in lines if not line.startswith(('"', "=="))]
-    return reads, "\n".join(printed)
+    reads = tuple(float(row["Metric Value"].replace(",", "")) for row in graphs)
+    printed = tuple(line for line in lines if line and not line.startswith(('"', "==")))
+    failure = None if graphs else _nothing(lines, done.stderr.splitlines())
+    return GraphTraffic(reads, printed, failure)
 
 
 def _nothing(output: Sequence[str], errors: Sequence[str]) -> ProfilingError:
