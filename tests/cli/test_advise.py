@@ -216,3 +216,78 @@ def test_diagnose_refuses_an_unknown_calibration(say):
     code, out, err = say("diagnose", capture, "--calibration", "h1000")
     assert (code, out) == (10, "")
     assert "h1000" in err
+
+
+MEASURED = [
+    ("bf16", 512, 6.56),
+    ("bf16", 4096, 35.7),
+    ("w8a16", 512, 4.11),
+    ("w8a16", 4096, 18.66),
+]
+"""cuBLAS bf16 and a fp8 kernel on an H200, cold, one token: microseconds by columns."""
+
+
+def probes_file(folder, **changes):
+    rows = [
+        {
+            "workload": f"bmm 128x1x128x{columns}",
+            "precision": precision,
+            "regime": "cold",
+            "time_us": us,
+        }
+        for precision, columns, us in MEASURED
+    ]
+    rows[0] |= changes
+    file = folder / "probes.json"
+    file.write_text(json.dumps(rows))
+    return file
+
+
+def test_probes_narrow_the_band_and_decide(say, tmp_path):
+    words = ("advise", "bmm", "128x1x128x2048", "--gpu", "h200", "--regime", "cold", "--json")
+    _, before, _ = say(*words)
+    code, after, _ = say(*words, "--probes", probes_file(tmp_path))
+    assert code == 0
+    wide, narrow = (decode(text).workloads[0].regimes[0].formats[1] for text in (before, after))
+    assert (wide.precision, wide.verdict) == ("w8a16", "cannot_tell")
+    assert (narrow.precision, narrow.verdict) == ("w8a16", "pays")
+    assert narrow.estimate.high_us < wide.estimate.high_us
+    # That kernel takes 16 MiB more a column doubled: 10.0 us lie between its neighbours.
+    assert narrow.estimate.low_us < 10.0 < narrow.estimate.high_us
+    assert any("w8a16: fitted to 2 probes" in note for note in decode(after).notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"workload": "bmm 0x1x1x1"}, "row 1"),
+        ({"workload": "conv 3x3"}, "row 1"),
+        ({"precision": "int3"}, "no precision"),
+        ({"regime": "in_situ"}, "in_situ"),
+        ({"regime": "tepid"}, "no regime"),
+        ({"time_us": 0}, "no time"),
+        ({"time_us": -1}, "no time"),
+        ({"time_us": "fast"}, "time_us"),
+        ({"tokens": 3}, "unknown field"),
+    ],
+)
+def test_a_probe_that_is_none_is_refused_by_its_row(say, tmp_path, changes, found):
+    code, out, err = say(*BMM, "--gpu", "h200", "--probes", probes_file(tmp_path, **changes))
+    assert (code, out) == (2, "")
+    assert found in err
+
+
+@pytest.mark.parametrize("content", [None, "", "[", "{}", '[{"workload": 1}]'])
+def test_a_probes_file_that_is_none(say, tmp_path, content):
+    file = tmp_path / "none.json"
+    if content is not None:
+        file.write_text(content)
+    code, _, err = say(*BMM, "--gpu", "h200", "--probes", file)
+    assert code == 2
+    assert "--probes" in err
+
+
+def test_no_probes_change_nothing(say, tmp_path):
+    file = tmp_path / "empty.json"
+    file.write_text("[]")
+    assert say(*BMM, "--gpu", "h200", "--probes", file) == say(*BMM, "--gpu", "h200")

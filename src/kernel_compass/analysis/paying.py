@@ -67,7 +67,8 @@ def ruling(candidate: Contender, bf16: Contender, regime: Regime) -> Ruling:
             f"{most}; even the slow end of its band ({slow}) beats bf16's fast end "
             f"({duration_text(bf16.estimate.low_us)})",
         )
-    return Ruling(Verdict.CANNOT_TELL, at_most, f"{most}; {_overlap(candidate.estimate, good)}")
+    words = _overlap(candidate.estimate, candidate.floor.time_us, good)
+    return Ruling(Verdict.CANNOT_TELL, at_most, f"{most}; {words}")
 
 
 def in_situ(warm: Ruling, cold: Ruling) -> Ruling:
@@ -109,9 +110,11 @@ _FITS = {
 """bf16's fit and the format's, re-read."""
 
 
-def _overlap(estimate: Estimate, good_us: float) -> str:
+def _overlap(estimate: Estimate, floor_us: float, good_us: float) -> str:
+    """What a probe must show: how near its floor a kernel has to come."""
     band = f"{duration_text(estimate.low_us)} to {duration_text(estimate.high_us)}"
+    enough = good_us / MIN_EFFECT / floor_us
+    words = f"pays for a kernel within {enough:.2f}x of its floor"
     if estimate.low_us >= good_us:
-        return f"a kernel nobody has tuned ({band}) loses to bf16 at its best"
-    good = duration_text(good_us)
-    return f"an unprobed kernel ({band}) may beat a good bf16 one ({good}) or not"
+        return f"{words}, and one that nobody has tuned takes {band}"
+    return f"{words}; the estimate's band is {band}"

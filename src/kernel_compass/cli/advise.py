@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from kernel_compass.cli.output import chosen_format, color_of, emit, prepare, wi
 from kernel_compass.cli.shapes import budget_pct_of, tokens_of, workload_of
 from kernel_compass.errors import UsageError
 from kernel_compass.records.profile import Regime
+from kernel_compass.records.workload import MeasuredLaunch
 from kernel_compass.report.formats import Format
 
 OpArgument = Annotated[
@@ -59,6 +61,17 @@ BudgetOption = Annotated[
     typer.Option("--budget", metavar="PCT%", help="Largest relative error allowed, e.g. 3%."),
 ]
 
+ProbesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--probes",
+        metavar="FILE",
+        help="Times you measured on that GPU, as JSON: the estimates of their precisions are "
+        "fitted to them, and the bands narrow.",
+        show_default=False,
+    ),
+]
+
 
 def advise(
     op: OpArgument = None,
@@ -69,6 +82,7 @@ def advise(
     tp: TpOption = None,
     regime: RegimesOption = None,
     budget: BudgetOption = None,
+    probes: ProbesOption = None,
     format: FormatOption = None,
     json: JsonOption = False,
     output: OutputOption = None,
@@ -82,19 +96,29 @@ def advise(
     regimes = regimes_named(regime or ()) or (Regime.WARM, Regime.COLD)
     budget_pct = None if budget is None else budget_pct_of(budget)
     _check_words(op, model, tokens, tp)
+    measured = _measured(probes)
     prepare(output)
     from kernel_compass import api
 
     if model is not None:
         batches = tokens_of(tokens or "1")
-        advice = api.advise_model(model, batches, tp or 1, gpu, regimes, budget_pct)
+        advice = api.advise_model(model, batches, tp or 1, gpu, regimes, budget_pct, measured)
     else:
-        advice = api.advise([workload_of(op or "", shape)], gpu, regimes, budget_pct)
+        workloads = [workload_of(op or "", shape)]
+        advice = api.advise(workloads, gpu, regimes, budget_pct, measured)
     from kernel_compass.report.advice import render_advice
 
     color = color_of(sys.stdout if output is None else None)
     text = render_advice(advice, kind, width_of(sys.stdout), color)
     emit(text, output, utf8=kind is not Format.TERMINAL)
+
+
+def _measured(probes: Path | None) -> tuple[MeasuredLaunch, ...]:
+    if probes is None:
+        return ()
+    from kernel_compass.cli.probes import probes_in
+
+    return probes_in(probes)
 
 
 def _check_words(op: str | None, model: str | None, tokens: str | None, tp: int | None) -> None:

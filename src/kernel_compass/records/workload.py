@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kernel_compass.records.profile import Regime
+
 
 class Op(StrEnum):
     """What is computed."""
@@ -78,3 +80,14 @@ class Traffic:
     def total_bytes(self) -> int:
         """All bytes touched once."""
         return self.weight_bytes + self.activation_bytes + self.output_bytes
+
+
+@dataclass(frozen=True)
+class MeasuredLaunch:
+    """One measured time of a kernel: what the latency model is fitted to."""
+
+    workload: Workload
+    precision: Precision
+    regime: Regime
+    """`warm` or `cold`."""
+    time_us: float
