@@ -76,8 +76,9 @@ def formats(workload: Workload, regime: Regime, machine=H200) -> dict[Precision,
 
 @pytest.mark.parametrize("cell", REACHED)
 @pytest.mark.parametrize("regime", [Regime.WARM, Regime.COLD])
-def test_what_was_reached_is_never_ruled_out(cell: tuple[int, int], regime: Regime) -> None:
-    found = formats(bmm(cell[1], cell[0]), regime)
+@pytest.mark.parametrize("machine", [H200, "h200"], ids=["table", "shipped"])
+def test_what_was_reached_is_never_ruled_out(cell, regime, machine) -> None:
+    found = formats(bmm(cell[1], cell[0]), regime, machine)
     int4, fp8 = (pair[regime is Regime.COLD] for pair in REACHED[cell])
     for precision, reached in ((Precision.W4A16, int4), (Precision.W8A16, fp8)):
         assert found[precision].verdict is not Verdict.CANNOT_PAY
@@ -85,9 +86,10 @@ def test_what_was_reached_is_never_ruled_out(cell: tuple[int, int], regime: Regi
 
 
 @pytest.mark.parametrize("cell", CUBLAS)
-def test_the_band_of_bf16_holds_cublas(cell: tuple[int, int]) -> None:
+@pytest.mark.parametrize("machine", [H200, "h200"], ids=["table", "shipped"])
+def test_the_band_of_bf16_holds_cublas(cell, machine) -> None:
     for regime, us in zip((Regime.WARM, Regime.COLD), CUBLAS[cell], strict=True):
-        row = formats(bmm(cell[1], cell[0]), regime)[Precision.BF16]
+        row = formats(bmm(cell[1], cell[0]), regime, machine)[Precision.BF16]
         assert row.estimate.low_us <= us <= row.estimate.high_us
         assert row.floor.time_us <= us * 1.02
 
