@@ -65,6 +65,14 @@ def test_the_python_example_runs() -> None:
     assert "dram_bound" in done.stdout
 
 
+def test_the_models_example_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/model.md").read_text(), re.DOTALL)
+    done = run([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert "dram_efficiency" in done.stdout
+    assert "Bound.DRAM" in done.stdout
+
+
 def test_make_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"^    make (\w+)", README, re.MULTILINE)):
