@@ -27,7 +27,6 @@ from kernel_compass.analysis.latency_fit import Probe, fit_terms
 from kernel_compass.analysis.probe_choice import choose_probes
 from kernel_compass.analysis.traffic import traffic
 from kernel_compass.codec.calibration_json import decode
-from kernel_compass.records.measurement import LaunchMode
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import Op, Precision, Traffic, Workload
 
@@ -37,9 +36,7 @@ CALIBRATION = ROOT / "src" / "kernel_compass" / "calibrations" / "h200.json"
 KERNELS = {
     Precision.BF16: PRIOR[Precision.BF16],
     Precision.W8A16: replace(PRIOR[Precision.W8A16], tile_tokens=(16, 64), weight_format="fp8"),
-    Precision.W4A16: replace(
-        PRIOR[Precision.W4A16], tile_tokens=(16, 64), weight_format="int4_plain"
-    ),
+    Precision.W4A16: replace(PRIOR[Precision.W4A16], tile_tokens=(16, 64)),
 }
 """What is known of the kernels without measuring: the rows of `bmm_kernels.tile`, and how they
 convert weights. Of cuBLAS nothing is."""
@@ -86,7 +83,7 @@ def scores(known: Sequence[Cell], precision: Precision, ceilings: Ceilings, prob
 def measure(grid: Path, calibration: Path, probes: int, seeds: int) -> dict:
     """The scores of every kernel, and of all."""
     rows = json.loads(grid.read_text())["rows"]
-    ceilings = Ceilings.of(decode(calibration.read_bytes()), LaunchMode.GRAPH)
+    ceilings = Ceilings.of(decode(calibration.read_bytes()))
     result: dict = {"probes_per_kernel": probes, "seeds": seeds, "kernels": {}}
     pooled: list[float] = []
     for precision in dict.fromkeys(row["precision"] for row in rows):

@@ -19,7 +19,7 @@ from statistics import median
 
 from kernel_compass.measurement.probes import STREAM_CONFIGS, StreamProbes
 from kernel_compass.measurement.subject import Subject
-from kernel_compass.measurement.timing import TimingOptions, measure, plan_for
+from kernel_compass.measurement.timing import TimingOptions, measure, prepare
 from kernel_compass.measurement.torch_device import TorchDevice
 from kernel_compass.records.calibration import Access
 from kernel_compass.records.measurement import LaunchMode
@@ -48,7 +48,7 @@ def plain_us(subject: Subject, device: TorchDevice, regime: Regime) -> float:
     """
     size = sum(map(device.bytes_of, subject.streamed))
     n = PLAIN_LAUNCHES if regime is Regime.WARM else max(PLAIN_LAUNCHES, 200_000_000 // size)
-    plan = plan_for(subject, device, regime, LaunchMode.GRAPH, launches=n)
+    plan = prepare(subject, device, regime).plan(device, n, LaunchMode.GRAPH)
     times = [device.elapsed_us(plan.short, primed=False) for _ in range(25)]
     return median(times[5:]) / n
 

@@ -102,6 +102,7 @@ class MeasurementCause(StrEnum):
     L2_PERSISTING = "l2_persisting"
     NOT_COLD = "not_cold"
     UNSTABLE = "unstable"
+    REGIME = "regime"
     TIMEOUT = "timeout"
     WORKER_DIED = "worker_died"
 

@@ -30,7 +30,7 @@ def shipped(name: str) -> Calibration:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_every_shipped_calibration_predicts(path: Path) -> None:
     calibration = decode(path.read_bytes())
-    top = Ceilings.of(calibration, LaunchMode.GRAPH)
+    top = Ceilings.of(calibration)
     assert top.bw_l2_tbs > top.bw_dram_tbs
     shape = Workload(Op.BMM, 128, 1, 128, 512)
     terms = default_terms(Precision.BF16)
@@ -40,14 +40,14 @@ def test_every_shipped_calibration_predicts(path: Path) -> None:
 
 
 def test_the_published_plateaus_come_out_of_the_curves() -> None:
-    top = Ceilings.of(shipped("h100"), LaunchMode.GRAPH)
+    top = Ceilings.of(shipped("h100"))
     assert top.bw_l2_tbs == pytest.approx(5.262, rel=0.01)
     assert top.bw_dram_tbs == pytest.approx(3.264, rel=0.01)
     assert top.t0_us == pytest.approx(2.326)
 
 
 def test_eager_differs_from_graph_by_the_fixed_cost_alone() -> None:
-    graph, eager = (Ceilings.of(shipped("h100"), mode) for mode in LaunchMode)
+    graph, eager = (Ceilings.of(shipped("h100")) for mode in LaunchMode)
     assert eager.t0_us > 5 * graph.t0_us
     assert (eager.warm, eager.cold) == (graph.warm, graph.cold)
     nothing = Traffic(0, 0, 0, 0)
@@ -59,7 +59,7 @@ def test_the_curve_is_met_by_a_kernel_that_reaches_it() -> None:
     calibration = shipped("h100")
     curve = calibration.curve(Access.READ, Regime.COLD)
     assert curve is not None
-    top = Ceilings.of(calibration, LaunchMode.GRAPH)
+    top = Ceilings.of(calibration)
     point = next(p for p in curve.points if p.bytes == 256 * MIB)
     assert top.cold is not None
     sizes, times = top.cold
@@ -69,12 +69,12 @@ def test_the_curve_is_met_by_a_kernel_that_reaches_it() -> None:
 def test_a_calibration_without_curves_or_capacity_is_refused_by_name() -> None:
     whole = shipped("h100")
     with pytest.raises(CalibrationError, match="read curve"):
-        Ceilings.of(replace(whole, curves=()), LaunchMode.GRAPH)
+        Ceilings.of(replace(whole, curves=()))
     unknown = replace(whole.c_eff_bytes, value=None)
     with pytest.raises(CalibrationError, match="c_eff_bytes"):
-        Ceilings.of(replace(whole, c_eff_bytes=unknown), LaunchMode.GRAPH)
+        Ceilings.of(replace(whole, c_eff_bytes=unknown))
     with pytest.raises(CalibrationError, match="bf16"):
-        Ceilings.of(replace(whole, peak_tflops={}), LaunchMode.GRAPH)
+        Ceilings.of(replace(whole, peak_tflops={}))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

@@ -61,8 +61,11 @@ class Ceilings:
         return self.peak_tflops.get(math_format, self.peak_tflops["bf16"])
 
     @classmethod
-    def of(cls, calibration: Calibration, launch_mode: LaunchMode) -> Ceilings:
-        """The ceilings in a calibration.
+    def of(cls, calibration: Calibration) -> Ceilings:
+        """The ceilings in a calibration, for launches in a CUDA graph.
+
+        Eager, a launch takes the longer of the model's time and `t0_eager_us`: the CPU issues it
+        while the GPU works.
 
         Raises:
             CalibrationError: a curve, the capacity, the fixed cost or the bf16 peak is missing.
@@ -73,7 +76,7 @@ class Ceilings:
         cold = _side(calibration, Regime.COLD, t0_inside, up_to=math.inf)
         return cls(
             c_eff_bytes=c_eff,
-            t0_us=_t0(calibration, launch_mode),
+            t0_us=_t0(calibration, LaunchMode.GRAPH),
             bw_l2_tbs=_plateau(warm),
             bw_dram_tbs=_plateau(cold),
             peak_tflops=_present(calibration.peak_tflops),

@@ -54,7 +54,7 @@ def floor(
         traffic: bytes and operations of the launch.
         regime: where the weights are before it; `unknown` has no floor.
         calibration: the machine.
-        launch_mode: how it is launched; the fixed cost of the curves' own mode is exchanged.
+        launch_mode: how it is launched; eager takes at least what the CPU needs to issue it.
     """
     return Floors(calibration, launch_mode).of(traffic, regime)
 
@@ -87,15 +87,15 @@ class Floors:
         return Floor(warm.time_us, cold.bound, basis, notes, max(cold.time_us, warm.time_us))
 
     def _finished(self, stream: _Stream | None, traffic: Traffic) -> Floor | None:
-        """The stream against the arithmetic, in the launch mode asked for."""
-        fixed, inside = self._t0(self._launch_mode), self._t0(self._calibration.launch_mode)
-        exchanged = self._launch_mode is not self._calibration.launch_mode
-        if stream is None or (exchanged and (fixed is None or inside is None)):
+        """The stream against the arithmetic, then against the CPU that issues eager launches."""
+        curves, asked = self._calibration.launch_mode, self._launch_mode
+        issue = self._calibration.t0_eager_us.value
+        eager = asked is LaunchMode.EAGER
+        if stream is None or (asked is not curves and not (eager and issue is not None)):
             return None
+        graph_us = self._calibration.t0_graph_us.value
+        fixed = issue if curves is LaunchMode.EAGER else graph_us
         us, guesses, notes = stream.time.us, list(stream.time.guesses), []
-        if exchanged:
-            us += (fixed or 0.0) - (inside or 0.0)
-            guesses.append(f"the curves are of {self._calibration.launch_mode.value} launches")
         bound = "launch" if fixed is not None and fixed >= LAUNCH_SHARE * us else stream.level
         peak = self._calibration.peak_tflops.get(traffic.math)
         if peak is None or not peak.value:
@@ -104,12 +104,10 @@ class Floors:
             us, bound = arithmetic, "compute"
             known = peak.basis is Basis.MEASURED
             guesses = [] if known else [f"the {traffic.math} peak is {peak.basis.value}"]
+        if eager and issue is not None and issue > us:
+            us, bound = issue, "launch"  # the GPU waits for the CPU, and works meanwhile
         basis = Basis.EXTRAPOLATED if guesses else Basis.MEASURED
         return Floor(us, bound, basis, (*guesses, *notes))
-
-    def _t0(self, launch_mode: LaunchMode) -> float | None:
-        graph = launch_mode is LaunchMode.GRAPH
-        return (self._calibration.t0_graph_us if graph else self._calibration.t0_eager_us).value
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from kernel_compass.analysis.comparison import (
 )
 from kernel_compass.analysis.distributions import t_quantile, t_upper_tail
 from kernel_compass.analysis.location import Error, Location, locate
-from kernel_compass.analysis.pairing import check_alike, log_ratios
+from kernel_compass.analysis.pairing import check_alike, log_ratios, said_against
 from kernel_compass.errors import UsageError
 from kernel_compass.records.comparison import (
     ComparisonResult,
@@ -92,6 +92,8 @@ def hold_out(samples: Sequence[PairedSamples], rule: Rule) -> ComparisonResult:
         alpha_spent=rule.hold_out_alpha,
         pair_noise_pct=100 * math.sqrt(np.mean([p.pair_noise**2 for p in processes])),
         reasons=_reasons(decision, found, center, error, rule),
+        warnings=said_against(samples),
+        environment=first.environment,
         p_value=_p_value(center, error, rule),
     )
 
@@ -160,12 +162,15 @@ def _reasons(
     if decision is Decision.UNDECIDED:
         needed = _processes_needed(center, error, rule)
         if needed:
-            words.append(f"if the estimate is right, a new hold-out of {needed} would decide")
+            odds = "has about even odds to decide"
+            words.append(f"if the estimate is right, a new hold-out of {needed} {odds}")
     return tuple(words)
 
 
 def _processes_needed(center: float, error: Error, rule: Rule) -> int | None:
-    """Processes whose interval would clear the nearest limit; `None` = over a hundred."""
+    """Processes whose expected interval just clears the nearest limit (so in about half of such
+    hold-outs); `None` = over a hundred.
+    """
     distance = abs(abs(center) - math.log1p(rule.minimum_effect))
     spread = error.standard * math.sqrt(error.dof + 1)
     for count in range(error.dof + 2, _MOST_PROCESSES + 1):

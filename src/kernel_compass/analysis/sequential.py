@@ -36,6 +36,7 @@ class SequentialComparison:
         self._rule = rule
         self._logs: Array = np.zeros(0)
         self._first: PairedSamples | None = None
+        self._warnings: tuple[str, ...] = ()
         self._fractions: tuple[float, ...] = ()
         self._result: ComparisonResult | None = None
 
@@ -62,6 +63,7 @@ class SequentialComparison:
         self._check(pairs)
         due = self.pairs_wanted
         self._first = self._first or pairs
+        self._warnings = tuple(dict.fromkeys((*self._warnings, *pairs.warnings)))
         self._logs = np.concatenate([self._logs, logs])
         if logs.size >= due:
             self._result = self._look(self._first)
@@ -131,6 +133,8 @@ class SequentialComparison:
             pair_noise_pct=100 * where.pair_noise,
             reasons=_reasons(decision, found, rule, where),
             reproducible=_widened(where, level, rule),
+            warnings=self._warnings,
+            environment=first.environment,
         )
 
 

@@ -50,7 +50,7 @@ def launch_runs(events: Sequence[GpuEvent], before: Sequence[Before]) -> Runs:
         events: in order of their start.
         before: for each of them, what came before it in its stream.
     """
-    found: dict[tuple[str, str, int, int], LaunchRun] = {}
+    found: dict[tuple[int, int, bool, tuple[str, ...]], LaunchRun] = {}
     members: set[int] = set()
     for run in _all(events, before):
         kernels = [at for at in run if events[at].work is GpuWork.KERNEL]
@@ -58,7 +58,8 @@ def launch_runs(events: Sequence[GpuEvent], before: Sequence[Before]) -> Runs:
             continue
         members.update(run)
         names = tuple(events[at].name for at in kernels)
-        key = (names[0], names[-1], len(names), hash((names, events[run[0]].stream)))
+        first = events[run[0]]
+        key = (first.device, first.stream, first.in_graph, names)
         found[key] = _added(found.get(key), [events[at] for at in run], len(kernels))
     ranked = sorted(found.values(), key=lambda run: -run.span_us)
     return Runs(

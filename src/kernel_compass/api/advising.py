@@ -11,7 +11,6 @@ from kernel_compass.api.calibration_choice import advised_calibration
 from kernel_compass.errors import CalibrationError
 from kernel_compass.records.advice import Advice, Estimate
 from kernel_compass.records.calibration import Calibration
-from kernel_compass.records.measurement import LaunchMode
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import MeasuredLaunch, Precision, Traffic, Workload
 
@@ -94,7 +93,7 @@ def _estimator(
     from kernel_compass.analysis.latency_fit import Probe, fit_terms
     from kernel_compass.analysis.traffic import traffic as moved
 
-    ceilings = Ceilings.of(calibration, LaunchMode.GRAPH)
+    ceilings = Ceilings.of(calibration)
     terms = {precision: default_terms(precision) for precision in Precision}
     notes = []
     for precision in Precision:

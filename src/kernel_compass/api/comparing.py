@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.analysis.hold_out import confirm
 from kernel_compass.analysis.sequential import SequentialComparison
-from kernel_compass.errors import ProfilingError
+from kernel_compass.api.calibrating import machine_calibration
+from kernel_compass.errors import (
+    CalibrationError,
+    MeasurementCause,
+    MeasurementError,
+    ProfilingError,
+)
 from kernel_compass.measurement import fresh
 from kernel_compass.measurement.device import Call, TimingDevice
 from kernel_compass.measurement.paired import pair
@@ -73,14 +80,15 @@ def compare(
         regime: of both.
         launch_mode: of both.
         between: what runs before each launch, in situ.
-        rule: minimum effect, error rate, looks.
+        rule: minimum effect, error rate, looks; default: with this machine's noise between
+            processes, where it is calibrated.
         options: effort and checks of the timing.
 
     Raises:
         MeasurementError: one of them cannot be timed.
     """
     timer = pair(baseline, candidate, device, regime, launch_mode, between, options)
-    comparison = SequentialComparison(rule or Rule())
+    comparison = SequentialComparison(rule or Rule(noise_floor_pct=_noise_floor_pct(device)))
     while comparison.decision is Decision.CONTINUE:
         comparison.add(timer.take(comparison.pairs_wanted))
     return comparison.result()
@@ -96,6 +104,8 @@ def hold_out(
     launch_mode: LaunchMode = LaunchMode.GRAPH,
     device: str = "cuda:0",
     on_progress: Callable[[int, int], None] | None = None,
+    seed: int | None = None,
+    verify: bool = True,
 ) -> Verdict:
     """Time two recipes in fresh processes, operands placed and drawn anew, and judge once.
 
@@ -109,12 +119,15 @@ def hold_out(
         launch_mode: of both.
         device: `cuda:0` and the like, or `simulated`.
         on_progress: told the process that starts, and how many there are.
+        seed: of placement and random values; default: another one each time.
+        verify: count DRAM bytes first, where cold is among the regimes and counters may be read.
 
     Raises:
-        MeasurementError: a process could not time them.
+        MeasurementError: a process could not time them, or what is called cold is not.
         UsageError: a recipe names no function.
     """
     rule = rule or Rule()
+    unverified = _verified([baseline, candidate], regimes, device) if verify else ()
     request: dict[str, Any] = {
         "baseline": baseline.document(),
         "candidate": candidate.document(),
@@ -123,6 +136,7 @@ def hold_out(
         "launch_mode": launch_mode.value,
         "launches": None,
         "device": device,
+        "seed": secrets.randbits(31) if seed is None else seed,
     }
     samples: list[PairedSamples] = []
     for process in range(rule.hold_out_processes):
@@ -133,7 +147,35 @@ def hold_out(
         # All processes replay as many launches as the first chose.
         request["launches"] = {s.regime.value: s.launches_per_replay for s in found}
         samples += found
+    samples[0] = replace(samples[0], warnings=(*samples[0].warnings, *unverified))
     return confirm(samples, rule, asked)
+
+
+def _verified(recipes: Sequence[Recipe], regimes: Sequence[Regime], device: str) -> tuple[str, ...]:
+    """What could not be verified; a cold that is none is refused."""
+    if Regime.COLD not in regimes or device == "simulated":
+        return ()
+    said = []
+    for recipe in recipes:
+        check = verify_cold(recipe, device)
+        if check.cold is False:
+            raise MeasurementError(
+                MeasurementCause.NOT_COLD,
+                f"{recipe.name} is not cold when its operands rotate: {check.reason}.",
+                "Name all that is streamed in Subject(streamed=...).",
+            )
+        if check.cold is None:
+            said.append(f"cold is not verified by DRAM bytes: {check.reason}")
+    return tuple(dict.fromkeys(said))
+
+
+def _noise_floor_pct(device: TimingDevice) -> float | None:
+    """The calibrated noise between processes of this machine's GPU, where there is one."""
+    try:
+        found = machine_calibration(device.environment().device.name)
+    except CalibrationError:
+        return None
+    return found.noise.between_processes_pct.value if found else None
 
 
 @dataclass(frozen=True)
@@ -143,7 +185,8 @@ class ColdCheck:
     cold: bool | None
     """`None` where counters cannot be read; `reason` says why."""
     dram_share: float | None
-    """DRAM bytes read by a launch over the bytes of one set of streamed operands."""
+    """DRAM bytes read by a launch over the bytes of one set of streamed operands; over 1 where it
+    reads more than these."""
     reason: str
 
 

@@ -14,7 +14,7 @@ from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.calibration_worker import CEILINGS, NOISE
 from kernel_compass.measurement.fresh import paired_samples
 from kernel_compass.measurement.tasks import run_task
-from kernel_compass.profiling.visible_gpus import visible_gpus
+from kernel_compass.profiling.visible_gpus import driver_version, visible_gpus
 from kernel_compass.records.calibration import Basis, Calibration, NoiseFloor, Quantity
 
 TIMEOUT_S = 1800.0
@@ -78,7 +78,11 @@ def calibrate(
             raise MeasurementError(error.cause, error.found, _NO_GPU_REMEDY) from None
         raise
     measured = decode(json.dumps(answer["calibration"]), "What the worker measured")
-    return replace(measured, noise=_noise(processes, device, tell, deadline))
+    environment = measured.environment
+    if environment.driver is None:  # torch alone does not say; the store goes by it
+        environment = replace(environment, driver=driver_version())
+    noise = _noise(processes, device, tell, deadline)
+    return replace(measured, environment=environment, noise=noise)
 
 
 def _noise(processes: int, device: int, tell: _Told, deadline: float) -> NoiseFloor:

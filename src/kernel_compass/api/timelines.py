@@ -98,7 +98,7 @@ def _report(trace: Trace, label: str | None, word: str | None) -> Report:
     notes = foreign_calibration(trace.device, machine)
     ceilings: Ceilings | None = None
     try:
-        ceilings = Ceilings.of(machine, machine.launch_mode)
+        ceilings = Ceilings.of(machine)
     except CalibrationError as error:
         notes.append(f"no bandwidth is judged: {error.found}")
     report = report_timeline(trace, label, ceilings, _floor(machine))

@@ -22,12 +22,13 @@ from kernel_compass.measurement.probes import (
     IN_FLIGHT_BLOCK,
     PERSISTENT_CONFIGS,
     STREAM_CONFIGS,
+    WEIGHTS_A_WORD,
     WORD_BYTES,
     StreamConfig,
     StreamProbes,
     products,
 )
-from kernel_compass.measurement.subject import Subject
+from kernel_compass.measurement.subject import COLD_L2_MULTIPLE, Subject
 from kernel_compass.measurement.timing import TimingOptions, measure
 from kernel_compass.measurement.torch_device import TorchDevice
 from kernel_compass.records.calibration import (
@@ -44,7 +45,7 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.units import MIB
 
 FORMATS = ("bf16", "fp8", "int8", "fp32")
-UNPACKED = ("int4", "int4_plain", "int8", "fp8")
+UNPACKED = tuple(WEIGHTS_A_WORD)
 IN_FLIGHT_SHARE = 0.9
 NOISE_BYTES = 16 * MIB
 NOISE_LAUNCHES = 64
@@ -58,7 +59,6 @@ class Effort:
     configs: Sequence[StreamConfig]
     persistent: Sequence[StreamConfig]
     product_size: int
-    rotation_bytes: int
     refinements: int
     """Times the warm curve is made denser around its cliff."""
     refine_points: int
@@ -67,8 +67,18 @@ class Effort:
 ANCHORS = tuple(round(mib * MIB) for mib in (0.5, 2, 8, 32, 128))
 """Sizes at which all configurations of a stream are tried."""
 
-FULL = Effort(11, STREAM_CONFIGS, PERSISTENT_CONFIGS, 8192, 1 << 29, 2, 24)
-QUICK = Effort(5, STREAM_CONFIGS[1:3], PERSISTENT_CONFIGS[:1], 8192, 1 << 29, 2, 6)
+FULL = Effort(11, STREAM_CONFIGS, PERSISTENT_CONFIGS, 8192, 2, 24)
+QUICK = Effort(5, STREAM_CONFIGS[1:3], PERSISTENT_CONFIGS[:1], 8192, 2, 6)
+
+
+def cold_sets(size: int, l2_bytes: int) -> int:
+    """How many sets of `size` bytes are rotated: at least two, and 8 times L2 in all."""
+    return max(2, -(-COLD_L2_MULTIPLE * l2_bytes // size))
+
+
+def stream_bytes(l2_bytes: int, quick: bool) -> int:
+    """The buffer that holds the rotated sets of every size of the grid."""
+    return max(cold_sets(size, l2_bytes) * size for size in working_sets(quick))
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,9 @@ def noise_samples(pairs: int, process: int = 0, index: int = 0) -> PairedSamples
         index: of the device.
     """
     device = TorchDevice(index)
+    scattered = device.scatter(process)
     probes = StreamProbes(device, 4 * NOISE_BYTES)
+    del scattered
     subject = probes.stream(Access.READ, NOISE_BYTES, STREAM_CONFIGS[2], 1)
     # The same n in every process: pairs of different replays are not compared.
     options = TimingOptions(launches=NOISE_LAUNCHES, check=False)
@@ -121,7 +133,8 @@ def noise_samples(pairs: int, process: int = 0, index: int = 0) -> PairedSamples
 def warm_capacity(quick: bool = False, index: int = 0) -> tuple[Quantity, StreamCurve]:
     """The effective capacity alone, and the curve it was read from."""
     run = _Run(TorchDevice(index), quick, lambda _: None)
-    curve = run.curve(StreamProbes(run.device), Access.READ, Regime.WARM)
+    probes = StreamProbes(run.device, max(working_sets(quick)))
+    curve = run.curve(probes, Access.READ, Regime.WARM)
     return c_eff(*_arrays(curve.points)), curve
 
 
@@ -138,7 +151,7 @@ class _Run:
         self.effort = QUICK if self.quick else FULL
         self.options = TimingOptions(
             samples=self.effort.samples,
-            rotation_bytes=self.effort.rotation_bytes,
+            rotation_bytes=0,
             settle_us=2_000.0,
             check=False,
         )
@@ -149,7 +162,7 @@ class _Run:
     def calibration(self) -> Calibration:
         """Everything, in order."""
         self._step("launch cost")
-        probes = StreamProbes(self.device)
+        probes = StreamProbes(self.device, stream_bytes(self.device.l2_bytes, self.quick))
         t0_graph = self._launch_cost(probes, LaunchMode.GRAPH)
         t0_eager = self._launch_cost(probes, LaunchMode.EAGER)
         curves = tuple(self.curve(probes, a, r) for a, r in _CURVES)
@@ -246,13 +259,7 @@ class _Run:
         config: StreamConfig,
         **changes: Any,
     ) -> Measurement:
-        sets = 1
-        if regime is Regime.COLD:
-            read_only = access is Access.READ
-            room = probes.total_bytes if read_only else 2 * probes.total_bytes
-            wanted = min(room, max(self.effort.rotation_bytes, 8 * self.device.l2_bytes))
-            sets = 1 << max(1, math.ceil(math.log2(wanted / size)))
-            sets = min(sets, room // size)
+        sets = cold_sets(size, self.device.l2_bytes) if regime is Regime.COLD else 1
         return self._time(probes.stream(access, size, config, sets), regime, **changes)
 
     def _peaks(self) -> dict[str, Quantity]:

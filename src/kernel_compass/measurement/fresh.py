@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from kernel_compass.errors import KernelCompassError
+from kernel_compass.errors import KernelCompassError, UsageError
 from kernel_compass.measurement.device import NotCapturable, TimingDevice
 from kernel_compass.measurement.paired import pair
 from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import rotation
 from kernel_compass.measurement.timing import TimingOptions
+from kernel_compass.records.device import Device
+from kernel_compass.records.environment import Environment
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
 
@@ -28,6 +30,7 @@ def device_named(name: str) -> TimingDevice:
     """`cuda:0` and the like, or `simulated` for a dry run.
 
     Raises:
+        UsageError: no such name.
         MissingDependency: torch is not installed.
         MeasurementError: no such GPU.
     """
@@ -35,26 +38,33 @@ def device_named(name: str) -> TimingDevice:
         from kernel_compass.measurement.simulated import SimulatedDevice
 
         return SimulatedDevice(noise=0.002)
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or not (index or "0").isdecimal():
+        raise UsageError(f"{name!r} is no device.", "Name cuda:0, cuda:1, ... or simulated.")
     from kernel_compass.measurement.torch_device import TorchDevice
 
-    return TorchDevice(int(name.partition(":")[2] or 0))
+    return TorchDevice(int(index or 0))
 
 
 def pairs(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Time two recipes in turns, in every regime, with operands placed anew.
 
     Args:
-        arguments: `baseline`, `candidate` (recipes), `regimes`, `pairs`, `process`, `device`,
-            `launch_mode`, and `launches`: n of each regime, or None to choose it.
+        arguments: `baseline`, `candidate` (recipes), `regimes`, `pairs`, `process`, `seed` (of
+            the study), `device`, `launch_mode`, and `launches`: n of each regime, or None.
         tell: told before each regime.
 
     Returns:
         `samples`: the fields of `PairedSamples`, one a regime.
     """
     device = device_named(arguments["device"])
-    device.seed(arguments["process"])
-    scattered = device.scatter(arguments["process"])
-    sides = [Recipe.of(arguments[side]).build(device) for side in ("baseline", "candidate")]
+    seed = arguments["seed"] + arguments["process"]
+    device.seed(seed)
+    scattered = device.scatter(seed)
+    # Which side is built and timed first alternates, so that neither has a place of its own.
+    swapped = arguments["process"] % 2 == 1
+    order = ("candidate", "baseline") if swapped else ("baseline", "candidate")
+    sides = [Recipe.of(arguments[side]).build(device) for side in order]
     del scattered
     samples = []
     for name in arguments["regimes"]:
@@ -62,20 +72,32 @@ def pairs(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         options = replace(TimingOptions(), launches=(arguments["launches"] or {}).get(name))
         mode = LaunchMode(arguments["launch_mode"])
         timer = pair(sides[0], sides[1], device, Regime(name), mode, options=options)
-        samples.append(asdict(timer.take(arguments["pairs"], arguments["process"])))
+        found = timer.take(arguments["pairs"], arguments["process"])
+        samples.append(asdict(_unswapped(found) if swapped else found))
     return {"samples": samples}
+
+
+def _unswapped(found: PairedSamples) -> PairedSamples:
+    return replace(found, baseline_us=found.candidate_us, candidate_us=found.baseline_us)
 
 
 def paired_samples(fields: Mapping[str, Any]) -> PairedSamples:
     """Samples from their fields as JSON carries them."""
+    environment = fields["environment"]
     return PairedSamples(
-        tuple(fields["baseline_us"]),
-        tuple(fields["candidate_us"]),
-        Regime(fields["regime"]),
-        LaunchMode(fields["launch_mode"]),
-        fields["launches_per_replay"],
-        fields["process"],
+        baseline_us=tuple(fields["baseline_us"]),
+        candidate_us=tuple(fields["candidate_us"]),
+        regime=Regime(fields["regime"]),
+        launch_mode=LaunchMode(fields["launch_mode"]),
+        launches_per_replay=fields["launches_per_replay"],
+        process=fields["process"],
+        warnings=tuple(fields["warnings"]),
+        environment=environment and _environment(environment),
     )
+
+
+def _environment(fields: Mapping[str, Any]) -> Environment:
+    return Environment(**{**fields, "device": Device(**fields["device"])})
 
 
 def main() -> int:

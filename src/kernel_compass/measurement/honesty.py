@@ -42,7 +42,8 @@ def _check_inputs(subject: Subject, device: TimingDevice) -> None:
                 MeasurementCause.ZERO_INPUTS,
                 f"Every element of input {index} has the same value, and constant data runs faster "
                 "than real data (a bf16 product 13 % faster on zeros).",
-                "Fill the inputs with random values; name what is only written in outputs=.",
+                "Fill the inputs with random values; name what is only written in outputs=. Where "
+                "one is meant to be constant (unit scales), pass TimingOptions(check=False).",
             )
 
 
@@ -118,3 +119,18 @@ def cold_doubt(streamed_bytes: int, time_us: float, device: TimingDevice) -> str
         f"{streamed_bytes / time_us / 1e6:.2f} TB/s, and the memory's pins carry {limit:.2f} TB/s: "
         "L2 served part of them"
     )
+
+
+def refuse_if_not_cold(streamed_bytes: int, time_us: float, device: TimingDevice) -> None:
+    """Refuse a time as cold where `cold_doubt` has one.
+
+    Raises:
+        MeasurementError: `not_cold`.
+    """
+    doubt = cold_doubt(streamed_bytes, time_us, device)
+    if doubt:
+        raise MeasurementError(
+            MeasurementCause.NOT_COLD,
+            f"This is no cold time: {doubt}.",
+            "Look for persisting accesses, and for sets that share memory.",
+        )

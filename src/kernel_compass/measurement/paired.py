@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
+from kernel_compass.measurement.clocks import clock_warnings, summarize
 from kernel_compass.measurement.device import Call, TimingDevice
-from kernel_compass.measurement.honesty import check_subject
-from kernel_compass.measurement.subject import Subject, subject_of
-from kernel_compass.measurement.timing import Plan, TimingOptions, plan_for, sample, settle
+from kernel_compass.measurement.honesty import check_subject, refuse_if_not_cold
+from kernel_compass.measurement.subject import Subject, streamed_bytes, subject_of
+from kernel_compass.measurement.timing import Plan, TimingOptions, prepare, sample, settle
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
+
+CLOCKS_EVERY = 8
+"""Pairs between two looks at the clocks."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,9 @@ class PairedTimer:
     baseline: Plan
     candidate: Plan
     regime: Regime
+    streamed_bytes: tuple[int, int] = (0, 0)
+    """Of a launch of the baseline and of the candidate."""
+    warnings: tuple[str, ...] = ()
 
     def take(self, pairs: int, process: int = 0) -> PairedSamples:
         """Measure some ABBA blocks, one pair each.
@@ -32,8 +40,12 @@ class PairedTimer:
         Args:
             pairs: number of blocks.
             process: which fresh process this is.
+
+        Raises:
+            MeasurementError: times called cold are faster than the memory's pins (`not_cold`).
         """
         baseline, candidate = [], []
+        readings = []
         for index in range(pairs):
             long_first = index % 2 == 1
             a1 = self._slope(self.baseline, long_first)
@@ -42,6 +54,9 @@ class PairedTimer:
             a2 = self._slope(self.baseline, not long_first)
             baseline.append((a1 + a2) / 2)
             candidate.append((b1 + b2) / 2)
+            readings += [self.device.clocks()] if index % CLOCKS_EVERY == 0 else []
+        self._check_cold(baseline, candidate)
+        clocks = summarize([reading for reading in readings if reading])
         return PairedSamples(
             tuple(baseline),
             tuple(candidate),
@@ -49,10 +64,17 @@ class PairedTimer:
             self.baseline.mode,
             self.baseline.launches,
             process,
+            (*self.warnings, *clock_warnings(clocks)),
+            self.device.environment(),
         )
 
     def _slope(self, plan: Plan, long_first: bool) -> float:
         return sample(plan, self.device, long_first)[0]
+
+    def _check_cold(self, *sides: Sequence[float]) -> None:
+        if self.regime is Regime.COLD:
+            for size, times in zip(self.streamed_bytes, sides, strict=True):
+                refuse_if_not_cold(size, median(times), self.device)
 
 
 def pair(
@@ -75,7 +97,7 @@ def pair(
         device: the GPU.
         regime: of both.
         launch_mode: of both.
-        between: what runs before each launch, in situ.
+        between: what runs before each launch, in situ; default: each subject's own.
         options: effort and checks.
 
     Raises:
@@ -83,26 +105,18 @@ def pair(
     """
     options = options or TimingOptions()
     sides = (subject_of(baseline), subject_of(candidate))
-    if options.check:
-        for side in sides:
-            check_subject(side, device)
-
-    def plans(mode: LaunchMode, n: int | None) -> list[Plan]:
-        return [plan_for(s, device, regime, mode, between, options, n) for s in sides]
-
-    found = plans(launch_mode, None)
-    mode = LaunchMode.EAGER if LaunchMode.EAGER in [p.mode for p in found] else LaunchMode.GRAPH
-    n = _common(found)
-    if any(p.launches != n or p.mode is not mode for p in found):
-        found = plans(mode, n)
-    timer = PairedTimer(device, found[0], found[1], regime)
+    warnings = [w for s in sides for w in (check_subject(s, device) if options.check else ())]
+    prepared = [prepare(side, device, regime, between, options) for side in sides]
+    n = options.launches or max(p.launches_needed(device, options) for p in prepared)
+    cycle = math.lcm(*(len(p.calls) for p in prepared))
+    n = math.ceil(n / cycle) * cycle
+    found = [p.plan(device, n, launch_mode) for p in prepared]
+    if len({plan.mode for plan in found}) > 1:
+        warnings += [f"eager: {plan.reason}" for plan in found if plan.reason]
+        found = [p.plan(device, n, LaunchMode.EAGER) for p in prepared]
+    else:
+        warnings += [f"eager: {plan.reason}" for plan in found if plan.reason]
     for plan in found:
         settle(plan, device, options.settle_us / 2)
-    return timer
-
-
-def _common(plans: Sequence[Plan]) -> int:
-    """A number of launches for both: the larger, in whole cycles of both numbers of sets."""
-    n = max(plan.launches for plan in plans)
-    cycle = math.lcm(*(plan.sets for plan in plans))
-    return math.ceil(n / cycle) * cycle
+    sizes = (streamed_bytes(sides[0], device), streamed_bytes(sides[1], device))
+    return PairedTimer(device, found[0], found[1], regime, sizes, tuple(dict.fromkeys(warnings)))

@@ -33,9 +33,14 @@ STREAM_CONFIGS = (
     StreamConfig(8192, 8),
     StreamConfig(8192, 16),
 )
+"""Tried at the anchor sizes: small sets need many small programs, large ones long ones."""
+
 PERSISTENT_CONFIGS = (StreamConfig(4096, 8, 4), StreamConfig(2048, 8, 8))
 """For reads: each block of the data is always read by the same program."""
-"""Tried for every working set: small sets need many small programs, large ones long ones."""
+
+WEIGHTS_A_WORD = {"int4": 8, "int4_packed": 8, "int8": 4, "fp8": 4}
+"""Weights that `unpack_<kind>` converts from a 32-bit word: `int4` by plain integer-to-float
+conversion, `int4_packed` two at a time by the bits of bf16 128 + n."""
 
 IN_FLIGHT_BLOCK = 1024
 """Words that a program of `read_in_flight` waits for: 4 KiB, 16 bytes and two loads a thread."""
@@ -104,19 +109,17 @@ class StreamProbes:
         """Unpack weights in registers, and how many a launch converts.
 
         Args:
-            kind: `int4`, `int8`, `fp8`.
+            kind: a key of `WEIGHTS_A_WORD`.
             rounds: conversions of each word.
             programs: of 1,024 words.
         """
         kernel = getattr(self._kernels, f"unpack_{kind}")
-        a_word = 8 if kind == "int4" else 4
 
         def run(src: Any, dst: Any) -> None:
             kernel[(programs,)](src, dst, rounds, BLOCK=1024, num_warps=4)
 
-        return Subject(
-            run, (self._buffer,), outputs=(self._sink,)
-        ), programs * 1024 * a_word * rounds
+        weights = programs * 1024 * WEIGHTS_A_WORD[kind] * rounds
+        return Subject(run, (self._buffer,), outputs=(self._sink,)), weights
 
     def smallest_launch(self) -> Subject:
         """One program that touches one word."""
@@ -181,9 +184,11 @@ def products(device: TorchDevice, formats: Sequence[str], size: int) -> list[Pro
         try:
             subject = makers[name](device, side)
             device.run(subject.first_call)
-        except Exception:  # this card or this torch has no such product; the caller says so
+        except Exception as error:
             device.release()
-            continue
+            if isinstance(error, device.torch.OutOfMemoryError):
+                raise
+            continue  # this card or this torch has no such product; the caller says so
         found.append(Product(name, subject, 2 * side**3))
     return found
 

@@ -58,7 +58,7 @@ def read_in_flight(src, sink, words, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def unpack_int4(src, sink, rounds, BLOCK: tl.constexpr):
+def unpack_int4_packed(src, sink, rounds, BLOCK: tl.constexpr):
     """Unpack the eight 4-bit weights of a word to bf16 pairs, `rounds` times; a xor uses each pair.
 
     0x4300 | n is 128 + n in bf16: the cheapest exact conversion, whose offset a kernel folds into
@@ -75,7 +75,7 @@ def unpack_int4(src, sink, rounds, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def unpack_int4_plain(src, sink, rounds, BLOCK: tl.constexpr):
+def unpack_int4(src, sink, rounds, BLOCK: tl.constexpr):
     """The same by integer-to-float conversion, as plain Triton code does it."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     word = tl.load(src + offsets)

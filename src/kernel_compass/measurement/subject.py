@@ -19,6 +19,9 @@ ROTATION_BYTES = GIB
 """... and this much by default. A rotation of 48 MiB was 18.8 % off the time inside a model, one of
 512 MiB within 1.1 % (reported for another engine; `docs/measuring.md`)."""
 
+MOST_SETS = 4096
+"""A replay launches each set once, and capturing a launch takes some 10 us."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -37,6 +40,8 @@ class Subject:
     """Written, never read: their values are not checked."""
     sets: tuple[tuple[Any, ...], ...] = ()
     """Ready-made further sets of `streamed`, for operands that a copy does not reproduce."""
+    between: tuple[Callable[[], object], ...] = ()
+    """What precedes each launch in the program; used in situ alone."""
 
     def call(self, streamed: Sequence[Any]) -> Callable[[], object]:
         """The launch on one set of streamed operands, as a call without arguments."""
@@ -98,6 +103,13 @@ def rotation(
 def _copies(
     subject: Subject, device: TimingDevice, one: int, wanted: int, least: int
 ) -> tuple[tuple[Any, ...], ...]:
+    if least > MOST_SETS * one:
+        raise MeasurementError(
+            MeasurementCause.NOT_COLD,
+            f"One set of streamed operands has {bytes_text(one)}: {least // one} copies would be "
+            f"needed to exceed L2 by far, and {MOST_SETS} is the limit.",
+            "Time it cold by flushing (ColdMethod.FLUSH).",
+        )
     room = device.free_bytes() * 9 // 10
     if room < least:
         raise MeasurementError(
@@ -106,8 +118,9 @@ def _copies(
             "Free memory, or time cold by flushing (ColdMethod.FLUSH).",
         )
     # A power of two, so that two subjects cycle their sets in a common number of launches.
-    count = 1 << max(1, math.ceil(math.log2(wanted / one)))
-    while count > 2 and count * one > room:
+    span = max(sum(e - s for s, e in map(device.address_range, subject.streamed)), one)
+    count = min(1 << max(1, math.ceil(math.log2(wanted / one))), MOST_SETS)
+    while count > 2 and count * span > room:
         count //= 2
     copies = [tuple(map(device.clone, subject.streamed)) for _ in range(count - 1)]
     return (subject.streamed, *copies)

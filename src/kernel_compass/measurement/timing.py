@@ -17,7 +17,7 @@ from typing import Any
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.clocks import clock_warnings, summarize
 from kernel_compass.measurement.device import Call, ClockReading, NotCapturable, TimingDevice
-from kernel_compass.measurement.honesty import check_subject, cold_doubt
+from kernel_compass.measurement.honesty import check_subject, refuse_if_not_cold
 from kernel_compass.measurement.subject import Subject, rotation, streamed_bytes, subject_of
 from kernel_compass.records.measurement import ColdMethod, LaunchMode, Measurement
 from kernel_compass.records.profile import Regime
@@ -96,7 +96,9 @@ def measure(
     subject = subject_of(timed)
     unseen = check_subject(subject, device) if options.check else ()
     try:
-        plan = plan_for(subject, device, regime, launch_mode, between, options)
+        prepared = prepare(subject, device, regime, between, options)
+        n = options.launches or prepared.launches_needed(device, options)
+        plan = prepared.plan(device, n, launch_mode)
         found = run_plan(plan, subject, device, regime, options)
         return replace(found, warnings=(*found.warnings, *unseen))
     finally:
@@ -104,51 +106,59 @@ def measure(
             device.release()  # the rotated copies
 
 
-def plan_for(
+@dataclass(frozen=True)
+class Prepared:
+    """One subject in one regime, before the number of launches is known."""
+
+    calls: tuple[Call, ...]
+    """The launch on each set of streamed operands."""
+    before: tuple[Call, ...]
+    """What precedes each launch."""
+
+    def launches_needed(self, device: TimingDevice, options: TimingOptions) -> int:
+        """n: whole cycles of the sets, long enough for the events' resolution."""
+        pilot = _sequence(self, min(PILOT_LAUNCHES, max(len(self.calls), 4)))
+        count = len(pilot) // (1 + len(self.before))
+        device.elapsed_us(lambda: _issue(pilot))
+        each = max(device.elapsed_us(lambda: _issue(pilot)) / count, 0.3)
+        most = max(LAUNCHES_A_GRAPH // (2 * (1 + len(self.before))), 1)
+        rounds = math.ceil(min(options.replay_us / each, most) / len(self.calls))
+        return len(self.calls) * max(rounds, 1)
+
+    def plan(self, device: TimingDevice, n: int, launch_mode: LaunchMode) -> Plan:
+        """The replays of n and of 2n launches; eager where they cannot be captured."""
+        reason = None
+        if launch_mode is LaunchMode.GRAPH:
+            try:
+                return _captured(self, n, device)
+            except NotCapturable as error:
+                reason = str(error)
+        return _issued(self, n, reason)
+
+
+def prepare(
     subject: Subject,
     device: TimingDevice,
     regime: Regime,
-    launch_mode: LaunchMode,
     between: Sequence[Call] = (),
     options: TimingOptions | None = None,
-    launches: int | None = None,
-) -> Plan:
-    """Operand sets, number of launches, and the captured replays.
+) -> Prepared:
+    """Operand sets, and what runs in between.
 
     Args:
         subject: what is timed.
         device: the GPU.
         regime: which sets are cycled.
-        launch_mode: graph, or eager; a callable that cannot be captured falls back to eager.
-        between: what runs before each launch, in situ.
+        between: what runs before each launch, in situ; default: the subject's own.
         options: effort.
-        launches: n, where a comparison prescribes it.
+
+    Raises:
+        MeasurementError: the regime cannot be made.
     """
     options = options or TimingOptions()
-    before = _between(device, regime, between, options)
+    before = _between(device, regime, between or subject.between, bool(between), options)
     sets = _sets(subject, device, regime, options)
-    calls = [subject.call(one) for one in sets]
-    n = launches or options.launches or launches_needed(calls, before, device, options)
-    reason = None
-    if launch_mode is LaunchMode.GRAPH:
-        try:
-            return _captured(calls, before, n, device)
-        except NotCapturable as error:
-            reason = str(error)
-    return _issued(calls, before, n, reason)
-
-
-def launches_needed(
-    calls: Sequence[Call], before: Sequence[Call], device: TimingDevice, options: TimingOptions
-) -> int:
-    """n: a multiple of the number of sets, long enough for the events' resolution."""
-    pilot = _sequence(calls, before, min(PILOT_LAUNCHES, max(len(calls), 4)))
-    count = len(pilot) // (1 + len(before))
-    device.elapsed_us(lambda: _issue(pilot))
-    each = max(device.elapsed_us(lambda: _issue(pilot)) / count, 0.3)
-    most = max(LAUNCHES_A_GRAPH // (2 * (1 + len(before))), 1)
-    rounds = math.ceil(min(options.replay_us / each, most) / len(calls))
-    return len(calls) * max(rounds, 1)
+    return Prepared(tuple(subject.call(one) for one in sets), before)
 
 
 def run_plan(
@@ -222,10 +232,8 @@ def _judged(result: Measurement, device: TimingDevice) -> Measurement:
             f"The slope is {result.median_us:.3f} us a launch: lost in noise.",
             "Time it with longer replays (TimingOptions(replay_us=...)) on a quiet GPU.",
         )
-    doubt = cold_doubt(result.streamed_bytes, result.median_us, device)
-    if result.regime is Regime.COLD and doubt:
-        remedy = "Look for persisting accesses, and for sets that share memory."
-        raise MeasurementError(MeasurementCause.NOT_COLD, f"This is no cold time: {doubt}.", remedy)
+    if result.regime is Regime.COLD:
+        refuse_if_not_cold(result.streamed_bytes, result.median_us, device)
     if result.spread_pct > SPREAD_WARNING_PCT:
         text = f"half of the samples lie {result.spread_pct:.0f} % or more from the median"
         return replace(result, warnings=(*result.warnings, text))
@@ -233,13 +241,24 @@ def _judged(result: Measurement, device: TimingDevice) -> Measurement:
 
 
 def _between(
-    device: TimingDevice, regime: Regime, between: Sequence[Call], options: TimingOptions
+    device: TimingDevice,
+    regime: Regime,
+    between: Sequence[Call],
+    asked: bool,
+    options: TimingOptions,
 ) -> tuple[Call, ...]:
-    if regime is Regime.IN_SITU:
+    if regime is Regime.IN_SITU and between:
         return tuple(between)
-    if between:
+    if regime in (Regime.IN_SITU, Regime.UNKNOWN):
         raise MeasurementError(
-            MeasurementCause.CALLABLE_FAILED,
+            MeasurementCause.REGIME,
+            f"The regime is {regime.value}, and nothing says what runs between the launches.",
+            "Pass between=[...], the calls that precede each launch in the program; or time it "
+            "warm and cold.",
+        )
+    if asked:
+        raise MeasurementError(
+            MeasurementCause.REGIME,
             f"Calls in between belong to the regime in_situ, and {regime.value} was asked for.",
             "Pass regime=Regime.IN_SITU, or no calls in between.",
         )
@@ -255,28 +274,42 @@ def _sets(
     return (subject.streamed,)
 
 
-def _sequence(calls: Sequence[Call], before: Sequence[Call], n: int) -> list[Call]:
+def _sequence(prepared: Prepared, n: int) -> list[Call]:
     """n launches with what precedes each, cycling the sets."""
+    calls, before = prepared.calls, prepared.before
     return [c for i in range(n) for c in (*before, calls[i % len(calls)])]
 
 
-def _captured(calls: Sequence[Call], before: Sequence[Call], n: int, device: TimingDevice) -> Plan:
-    def capture(times: int) -> Call:
-        return device.capture(_sequence(calls, before, times))
-
+def _captured(prepared: Prepared, n: int, device: TimingDevice) -> Plan:
+    short, long = (device.capture(_sequence(prepared, times)) for times in (n, 2 * n))
     bare = None
-    if before:
-        bare = (device.capture([*before] * n), device.capture([*before] * (2 * n)))
-    return Plan(capture(n), capture(2 * n), n, len(calls), LaunchMode.GRAPH, bare=bare)
+    if prepared.before:
+        bare = tuple(device.capture([*prepared.before] * times) for times in (n, 2 * n))
+    return _plan(prepared, short, long, n, LaunchMode.GRAPH, bare)
 
 
-def _issued(calls: Sequence[Call], before: Sequence[Call], n: int, reason: str | None) -> Plan:
+def _issued(prepared: Prepared, n: int, reason: str | None) -> Plan:
     def issue(work: Sequence[Call]) -> Call:
         return lambda: _issue(work)
 
-    short, long = _sequence(calls, before, n), _sequence(calls, before, 2 * n)
-    bare = (issue([*before] * n), issue([*before] * (2 * n))) if before else None
-    return Plan(issue(short), issue(long), n, len(calls), LaunchMode.EAGER, reason, bare)
+    short, long = (issue(_sequence(prepared, times)) for times in (n, 2 * n))
+    bare = None
+    if prepared.before:
+        bare = tuple(issue([*prepared.before] * times) for times in (n, 2 * n))
+    return _plan(prepared, short, long, n, LaunchMode.EAGER, bare, reason)
+
+
+def _plan(
+    prepared: Prepared,
+    short: Call,
+    long: Call,
+    n: int,
+    mode: LaunchMode,
+    bare: tuple[Call, ...] | None,
+    reason: str | None = None,
+) -> Plan:
+    pair = None if bare is None else (bare[0], bare[1])
+    return Plan(short, long, n, len(prepared.calls), mode, reason, pair)
 
 
 def _issue(calls: Sequence[Call]) -> None:

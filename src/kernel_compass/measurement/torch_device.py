@@ -49,6 +49,13 @@ class TorchDevice:
     def __init__(self, index: int = 0) -> None:
         self._torch = _torch_with_cuda()
         self.index = index
+        count = self._torch.cuda.device_count()
+        if not 0 <= index < count:
+            raise MeasurementError(
+                MeasurementCause.NO_GPU,
+                f"There is no cuda:{index}: PyTorch sees {count}.",
+                f"Name cuda:0 to cuda:{count - 1}.",
+            )
         self._torch.cuda.set_device(index)
         self._properties = self._torch.cuda.get_device_properties(index)
         self._stream = self._torch.cuda.Stream(index)
@@ -113,7 +120,12 @@ class TorchDevice:
         if not self._is_tensor(operand):
             return operand
         empty = self._torch.empty_strided
-        copy = empty(operand.shape, operand.stride(), dtype=operand.dtype, device=operand.device)
+        try:
+            copy = empty(
+                operand.shape, operand.stride(), dtype=operand.dtype, device=operand.device
+            )
+        except self._torch.OutOfMemoryError as error:
+            raise _out_of_memory(error) from None
         return copy.copy_(operand)
 
     def is_constant(self, operand: Any) -> bool:
@@ -240,11 +252,6 @@ class TorchDevice:
         """Drop what nothing refers to, and give cached memory back."""
         gc.collect()
         self._torch.cuda.empty_cache()
-
-    def on_stream(self, work: Call) -> None:
-        """Enqueue something on the stream that everything is timed on."""
-        with self._torch.cuda.stream(self._stream):
-            work()
 
     def _timed(
         self, work: Call, before: Call | None, primer_us: float

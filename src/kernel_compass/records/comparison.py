@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from kernel_compass.errors import UsageError
+from kernel_compass.records.environment import Environment
 from kernel_compass.records.measurement import LaunchMode
 from kernel_compass.records.profile import Regime
 
@@ -134,6 +135,9 @@ class ComparisonResult:
     reproducible: Interval | None = None
     """In process only: `speedup` widened by the noise floor, for what another process may see;
     `None` where no noise floor is known."""
+    warnings: tuple[str, ...] = ()
+    """What was said against the times of its pairs, each once."""
+    environment: Environment | None = None
     p_value: float | None = None
     """Hold-out only: of "faster by no more than the minimum effect", one-sided."""
 

@@ -95,3 +95,6 @@ class PairedSamples:
     launches_per_replay: int
     process: int = 0
     """Which fresh process measured it, counted from 0."""
+    warnings: tuple[str, ...] = ()
+    """What makes the times doubtful: throttling, a moved clock, a fallback to eager, ..."""
+    environment: Environment | None = None
