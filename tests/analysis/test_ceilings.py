@@ -15,9 +15,8 @@ from kernel_compass.analysis.traffic import traffic
 from kernel_compass.codec.calibration_json import decode
 from kernel_compass.errors import CalibrationError
 from kernel_compass.records.calibration import Access, Calibration
-from kernel_compass.records.measurement import LaunchMode
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.workload import Op, Precision, Traffic, Workload
+from kernel_compass.records.workload import Op, Precision, Workload
 from kernel_compass.units import MIB
 
 SHIPPED = sorted((Path(kernel_compass.__file__).parent / "calibrations").glob("*.json"))
@@ -44,15 +43,6 @@ def test_the_published_plateaus_come_out_of_the_curves() -> None:
     assert top.bw_l2_tbs == pytest.approx(5.262, rel=0.01)
     assert top.bw_dram_tbs == pytest.approx(3.264, rel=0.01)
     assert top.t0_us == pytest.approx(2.326)
-
-
-def test_eager_differs_from_graph_by_the_fixed_cost_alone() -> None:
-    graph, eager = (Ceilings.of(shipped("h100")) for mode in LaunchMode)
-    assert eager.t0_us > 5 * graph.t0_us
-    assert (eager.warm, eager.cold) == (graph.warm, graph.cold)
-    nothing = Traffic(0, 0, 0, 0)
-    terms = default_terms(Precision.BF16)
-    assert predict(nothing, terms, Regime.WARM, eager).time_us == pytest.approx(eager.t0_us)
 
 
 def test_the_curve_is_met_by_a_kernel_that_reaches_it() -> None:

@@ -103,11 +103,12 @@ def test_arithmetic_bounds_it() -> None:
     assert "no bf16 peak" in unknown.notes[-1]
 
 
-def test_eager_launches_exchange_the_fixed_cost() -> None:
-    found = floor(reading(16), Regime.WARM, H200, LaunchMode.EAGER)
-    assert found.time_us == pytest.approx(3.84 - 1.08 + 24.0)
-    assert found.bound == "launch"
-    assert found.basis is Basis.EXTRAPOLATED
+def test_an_eager_launch_takes_the_longer_of_its_issue_and_its_work() -> None:
+    short = floor(reading(16), Regime.WARM, H200, LaunchMode.EAGER)
+    assert (short.time_us, short.bound) == (24.0, "launch")
+    assert short.basis is Basis.MEASURED
+    long = floor(reading(512), Regime.WARM, H200, LaunchMode.EAGER)
+    assert long == floor(reading(512), Regime.WARM, H200, LaunchMode.GRAPH)
     assert floor(reading(16), Regime.WARM, h200(t0_eager_us=ABSENT), LaunchMode.EAGER) is None
 
 

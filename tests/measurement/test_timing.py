@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -76,6 +77,22 @@ def test_in_situ_finds_what_the_calls_in_between_leave(between_mib, tbs):
     neighbour = 40 * MIB / 1e6 * (1 / device.dram_tbs - 1 / device.l2_tbs)
     expected = own if between_mib == 8 else own + neighbour
     assert found.median_us == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_regime_may_be_named_as_text():
+    device = SimulatedDevice()
+    found = measure(read(device), device, "cold", "graph")
+    assert (found.regime, found.launch_mode) == (Regime.COLD, LaunchMode.GRAPH)
+    assert found.median_us == pytest.approx(time_of(device, 16, device.dram_tbs))
+
+
+def test_a_subject_may_carry_what_runs_in_between():
+    device = SimulatedDevice()
+    other = SimulatedOperand(8 * MIB)
+    subject = replace(read(device), between=(lambda: device.launch(other),))
+    found = measure(subject, device, Regime.IN_SITU)
+    assert found.median_us == pytest.approx(time_of(device, 16, device.l2_tbs), rel=1e-6)
+    assert measure(subject, device, Regime.WARM).median_us == pytest.approx(found.median_us)
 
 
 def test_eager_is_what_the_cpu_needs_where_it_is_slower():
@@ -197,6 +214,21 @@ class TestRefusals:
         device = SimulatedDevice(dram_tbs=8.0)
         assert cause_of(read(device, 100), device, Regime.COLD) is MeasurementCause.NOT_COLD
 
+    @pytest.mark.parametrize("regime", [Regime.IN_SITU, Regime.UNKNOWN, "in_situ", "tepid"])
+    def test_a_regime_that_nothing_makes(self, regime):
+        device = SimulatedDevice()
+        assert cause_of(read(device), device, regime) is MeasurementCause.REGIME
+        with pytest.raises(MeasurementError) as caught:
+            pair(read(device), read(device), device, regime)
+        assert caught.value.cause is MeasurementCause.REGIME
+
+    @pytest.mark.parametrize("kib", [1, 64])
+    def test_operands_too_small_to_rotate(self, kib):
+        device = SimulatedDevice()
+        small = read(device, kib / 1024)
+        assert cause_of(small, device, Regime.COLD) is MeasurementCause.NOT_COLD
+        assert measure(small, device, Regime.COLD, options=FLUSH).median_us > 0
+
     @pytest.mark.parametrize("regime", [Regime.WARM, Regime.COLD])
     def test_calls_in_between_belong_in_situ(self, regime):
         device = SimulatedDevice()
@@ -248,6 +280,20 @@ class TestPairs:
         truth = time_of(device, 16, device.l2_tbs) / time_of(device, 8, device.l2_tbs)
         assert ratio == pytest.approx(truth, rel=0.005)
 
+    def test_what_speaks_against_the_times_comes_along(self):
+        device = SimulatedDevice(clock_mhz=(1980.0, 1800.0), side_stream=None)
+        found = pair(read(device), read(device), device).take(20)
+        assert any("clock moved" in warning for warning in found.warnings)
+        assert any("side streams" in warning for warning in found.warnings)
+        assert found.environment.device.l2_bytes == device.l2_bytes
+
+    def test_faster_than_the_memorys_pins_is_not_cold(self):
+        device = SimulatedDevice(dram_tbs=8.0)
+        timer = pair(read(device, 100), read(device, 100), device, Regime.COLD)
+        with pytest.raises(MeasurementError) as caught:
+            timer.take(5)
+        assert caught.value.cause is MeasurementCause.NOT_COLD
+
     def test_one_that_cannot_be_captured_makes_both_eager(self):
         device = SimulatedDevice()
 
@@ -258,6 +304,7 @@ class TestPairs:
         timer = pair(read(device), Subject(waits, (SimulatedOperand(MIB),)), device)
         assert timer.take(3).launch_mode is LaunchMode.EAGER
         assert timer.candidate.mode is LaunchMode.EAGER
+        assert any("eager: " in warning for warning in timer.warnings)
 
     def test_a_drift_touches_both_alike(self):
         device = SimulatedDevice()

@@ -25,7 +25,7 @@ from kernel_compass.measurement.paired import pair
 from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import Subject
 from kernel_compass.measurement.tasks import run_task
-from kernel_compass.measurement.timing import TimingOptions, measure
+from kernel_compass.measurement.timing import TimingOptions, measure, regime_of
 from kernel_compass.profiling.graph_traffic import graph_traffic
 from kernel_compass.records.comparison import ComparisonResult, Decision, Rule, Verdict
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
@@ -126,14 +126,14 @@ def hold_out(
         MeasurementError: a process could not time them, or what is called cold is not.
         UsageError: a recipe names no function.
     """
-    rule = rule or Rule()
+    rule, regimes = rule or Rule(), [regime_of(regime) for regime in regimes]
     unverified = _verified([baseline, candidate], regimes, device) if verify else ()
     request: dict[str, Any] = {
         "baseline": baseline.document(),
         "candidate": candidate.document(),
         "regimes": [regime.value for regime in regimes],
         "pairs": pairs,
-        "launch_mode": launch_mode.value,
+        "launch_mode": LaunchMode(launch_mode).value,
         "launches": None,
         "device": device,
         "seed": secrets.randbits(31) if seed is None else seed,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kernel_compass.analysis.credibility import beyond_datasheet
 from kernel_compass.codec.calibration_json import decode
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.calibration_worker import CEILINGS, NOISE
@@ -82,7 +83,8 @@ def calibrate(
     if environment.driver is None:  # torch alone does not say; the store goes by it
         environment = replace(environment, driver=driver_version())
     noise = _noise(processes, device, tell, deadline)
-    return replace(measured, environment=environment, noise=noise)
+    notes = (*measured.notes, *beyond_datasheet(measured))
+    return replace(measured, environment=environment, noise=noise, notes=notes)
 
 
 def _noise(processes: int, device: int, tell: _Told, deadline: float) -> NoiseFloor:

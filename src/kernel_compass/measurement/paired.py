@@ -11,7 +11,14 @@ from kernel_compass.measurement.clocks import clock_warnings, summarize
 from kernel_compass.measurement.device import Call, TimingDevice
 from kernel_compass.measurement.honesty import check_subject, refuse_if_not_cold
 from kernel_compass.measurement.subject import Subject, streamed_bytes, subject_of
-from kernel_compass.measurement.timing import Plan, TimingOptions, prepare, sample, settle
+from kernel_compass.measurement.timing import (
+    Plan,
+    TimingOptions,
+    prepare,
+    regime_of,
+    sample,
+    settle,
+)
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
 
@@ -103,7 +110,11 @@ def pair(
     Raises:
         MeasurementError: as `measure`.
     """
-    options = options or TimingOptions()
+    options, regime, launch_mode = (
+        options or TimingOptions(),
+        regime_of(regime),
+        LaunchMode(launch_mode),
+    )
     sides = (subject_of(baseline), subject_of(candidate))
     warnings = [w for s in sides for w in (check_subject(s, device) if options.check else ())]
     prepared = [prepare(side, device, regime, between, options) for side in sides]

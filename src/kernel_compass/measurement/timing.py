@@ -93,7 +93,7 @@ def measure(
             work on side streams, or cannot be cold; the GPU is out of memory.
     """
     options = options or TimingOptions()
-    subject = subject_of(timed)
+    subject, regime, launch_mode = subject_of(timed), regime_of(regime), LaunchMode(launch_mode)
     unseen = check_subject(subject, device) if options.check else ()
     try:
         prepared = prepare(subject, device, regime, between, options)
@@ -104,6 +104,22 @@ def measure(
     finally:
         if regime is Regime.COLD and not subject.sets:
             device.release()  # the rotated copies
+
+
+def regime_of(regime: Regime | str) -> Regime:
+    """The regime, also by its name.
+
+    Raises:
+        MeasurementError: there is none of that name.
+    """
+    try:
+        return Regime(regime)
+    except ValueError:
+        raise MeasurementError(
+            MeasurementCause.REGIME,
+            f"There is no regime {regime!r}.",
+            "Name cold, warm or in_situ.",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -155,7 +171,7 @@ def prepare(
     Raises:
         MeasurementError: the regime cannot be made.
     """
-    options = options or TimingOptions()
+    options, regime = options or TimingOptions(), regime_of(regime)
     before = _between(device, regime, between or subject.between, bool(between), options)
     sets = _sets(subject, device, regime, options)
     return Prepared(tuple(subject.call(one) for one in sets), before)
