@@ -42,10 +42,10 @@ class Sweep:
     rows: dict[tuple[str, Precision], dict[Cell, Row]]
 
     def cells(self, gpu: str, precision: Precision) -> list[Cell]:
-        return sorted(self.rows[gpu, precision])
+        return sorted(self.rows.get((gpu, precision), {}))
 
     def has(self, gpu: str, precision: Precision, cell: Cell) -> bool:
-        return cell in self.rows[gpu, precision]
+        return cell in self.rows.get((gpu, precision), {})
 
     def time(self, gpu: str, precision: Precision, cell: Cell) -> float:
         return float(self.rows[gpu, precision][cell]["latency_us"])
@@ -66,6 +66,8 @@ def table(path: Path) -> list[Row]:
 def read(data: Path) -> Sweep:
     rows: dict[tuple[str, Precision], dict[Cell, Row]] = {}
     for row in table(data / "gate_sweep.csv"):
+        if not row["latency_us"]:  # not recorded
+            continue
         cell = Cell(*(int(row[name]) for name in ("h", "m", "k", "n")))
         rows.setdefault((row["gpu"], Precision(row["precision"])), {})[cell] = row
     gpus = tuple(sorted({gpu for gpu, _ in rows}))
@@ -125,9 +127,14 @@ def _gated_tbs(moved: Traffic, top: Ceilings) -> float:
 def study_predictions(sweep: Sweep, gpu: str) -> Predicted:
     """The study's own figures, as published beside each time."""
     return {
-        p: {c: float(row["study_pred_us"]) for c, row in sweep.rows[gpu, p].items()}
+        p: {c: float(row["study_pred_us"]) for c, row in sweep.rows.get((gpu, p), {}).items()}
         for p in PRECISIONS
     }
+
+
+def has_study_predictions(sweep: Sweep) -> bool:
+    """Whether the study's figure stands beside every time."""
+    return all(row.get("study_pred_us") for cells in sweep.rows.values() for row in cells.values())
 
 
 def _hard_gate(sweep: Sweep, gpu: str, memory_us: Callable[[Traffic], float]) -> Predicted:

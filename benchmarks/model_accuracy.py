@@ -249,6 +249,8 @@ def whole_fit(sweep: Sweep, gpu: str, precision: Precision) -> Fit:
 
 def measure(data: Path, probes: int, seeds: int) -> dict:
     sweep = gate_sweep.read(data)
+    if not gate_sweep.has_study_predictions(sweep):
+        MODELS.pop("study_predictions", None)
     priors = {p: PRIOR[p] for p in gate_sweep.PRECISIONS}
     gpus, pooled = {}, Tally([], [], [])
     pooled_others = {name: Tally([], [], []) for name in (*MODELS, *POLICIES)}

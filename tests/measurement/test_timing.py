@@ -18,6 +18,26 @@ from kernel_compass.records.measurement import ColdMethod, LaunchMode
 from kernel_compass.records.profile import Regime
 
 MIB = 1 << 20
+ZEROS = SimulatedOperand(MIB, constant=True)
+
+
+def launch_keyword(device, w):
+    device.launch(w)
+
+
+class Layer:
+    """Weights in a dictionary, as a module keeps its parameters."""
+
+    def __init__(self, device, weight, bias=None):
+        self.device = device
+        self.weights = {"w": weight, "b": bias or SimulatedOperand(64)}
+
+    def forward(self):
+        self.device.launch(*self.weights.values())
+
+    __call__ = forward
+
+
 FLUSH = TimingOptions(cold_method=ColdMethod.FLUSH)
 
 
@@ -157,6 +177,32 @@ class TestRefusals:
             "partial": functools.partial(device.launch, zeros),
         }
         assert cause_of(subjects[where], device) is MeasurementCause.ZERO_INPUTS
+
+    @pytest.mark.parametrize("how", ["method", "object", "list", "global", "keyword"])
+    def test_constant_inputs_of_callables_that_name_none(self, how):
+        device = SimulatedDevice()
+        layer = Layer(device, SimulatedOperand(MIB, constant=True))
+        box = [{"w": layer.weights["w"]}]
+        calls = {
+            "method": layer.forward,
+            "object": layer,
+            "list": lambda: device.launch(box[0]["w"]),
+            "global": lambda: device.launch(ZEROS),
+            "keyword": functools.partial(launch_keyword, device=device, w=ZEROS),
+        }
+        assert cause_of(calls[how], device) is MeasurementCause.ZERO_INPUTS
+
+    def test_a_small_constant_beside_weights_is_a_bias(self):
+        device = SimulatedDevice()
+        layer = Layer(device, SimulatedOperand(MIB), SimulatedOperand(1024, constant=True))
+        found = measure(layer.forward, device)
+        assert found.warnings == ()
+
+    def test_inputs_that_cannot_be_seen_are_said(self):
+        device = SimulatedDevice()
+        hidden = (SimulatedOperand(MIB) for _ in range(1000))
+        found = measure(lambda: device.launch(next(hidden)), device)
+        assert any("inputs could not be looked at" in warning for warning in found.warnings)
 
     def test_outputs_may_be_constant(self):
         device = SimulatedDevice()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from kernel_compass.errors import MeasurementCause, MeasurementError
@@ -11,6 +12,9 @@ from kernel_compass.measurement.device import TimingDevice
 from kernel_compass.measurement.subject import Subject
 from kernel_compass.units import bytes_text
 
+CARRIED_DEPTH = 6
+"""A module's parameter lies four attributes and dictionaries below a method of its parent."""
+CARRIED_MOST = 20_000
 NO_WORK_CALLS = 16
 NO_WORK_US = 0.25
 """Less GPU time than this a call is no launch: the shortest kernel takes over 0.5 us."""
@@ -25,41 +29,96 @@ def check_subject(subject: Subject, device: TimingDevice) -> tuple[str, ...]:
     Raises:
         MeasurementError: with the cause that was found.
     """
-    _check_inputs(subject, device)
+    unseen = _check_inputs(subject, device)
     device.run(subject.first_call)
     _check_does_work(subject, device)
     _check_carve_out(device)
-    return _check_streams(subject, device)
+    return (*unseen, *_check_streams(subject, device))
 
 
-def _check_inputs(subject: Subject, device: TimingDevice) -> None:
-    named = (*subject.streamed, *subject.resident)
-    further = (operand for one in subject.sets for operand in one)
-    inputs = (*named, *further) if named else tuple(captured_operands(subject.run))
-    for index, operand in enumerate(inputs):
+def _check_inputs(subject: Subject, device: TimingDevice) -> tuple[str, ...]:
+    """Refuse constant inputs; what a callable carries is refused where most of it is constant.
+
+    A module's unit scales and zero biases are constant by design, and small beside its weights.
+    """
+    named = (*subject.streamed, *subject.resident, *(o for one in subject.sets for o in one))
+    for index, operand in enumerate(named):
         if device.is_constant(operand):
-            raise MeasurementError(
-                MeasurementCause.ZERO_INPUTS,
-                f"Every element of input {index} has the same value, and constant data runs faster "
-                "than real data (a bf16 product 13 % faster on zeros).",
-                "Fill the inputs with random values; name what is only written in outputs=. Where "
-                "one is meant to be constant (unit scales), pass TimingOptions(check=False).",
-            )
+            raise _constant(f"Every element of input {index} has the same value")
+    if named:
+        return ()
+    objects = carried_objects(subject.run, without=device)
+    carried = [o for o in objects if device.bytes_of(o) > 0]
+    whole = sum(map(device.bytes_of, carried))
+    constant = sum(device.bytes_of(o) for o in carried if device.is_constant(o))
+    if constant > whole / 2:
+        raise _constant("Most of what the callable carries holds one value in every element")
+    return () if carried else ("inputs could not be looked at: name them in Subject(streamed=...)",)
 
 
-def captured_operands(run: Callable[..., object]) -> Iterator[Any]:
-    """What a callable without named operands carries: closure, defaults, partial arguments."""
-    if isinstance(run, functools.partial):
-        yield from run.args
-        yield from run.keywords.values()
-        yield from captured_operands(run.func)
-        return
-    for cell in getattr(run, "__closure__", None) or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not yet assigned
-            continue
-    yield from getattr(run, "__defaults__", None) or ()
+def _constant(found: str) -> MeasurementError:
+    return MeasurementError(
+        MeasurementCause.ZERO_INPUTS,
+        f"{found}, and constant data runs faster than real data (a bf16 product 13 % faster on "
+        "zeros).",
+        "Fill the inputs with random values; name what is only written in outputs=. Where one is "
+        "meant to be constant (unit scales), pass TimingOptions(check=False).",
+    )
+
+
+def carried_objects(
+    run: object, depth: int = CARRIED_DEPTH, without: object = None
+) -> Iterator[Any]:
+    """What a callable carries: closure, defaults, partial arguments, the object it is a method of,
+    the globals it names, and what lies in their containers and attributes.
+
+    Args:
+        run: the callable.
+        depth: containers within containers that are looked into.
+        without: an object that is not looked into.
+    """
+    seen = {id(without)}
+    level = [run]
+    for _ in range(depth + 1):
+        below: list[object] = []
+        for item in level:
+            if id(item) in seen or len(seen) > CARRIED_MOST:
+                continue
+            seen.add(id(item))
+            yield item
+            below += _inside(item)
+        level = below
+
+
+def _inside(item: object) -> list[object]:
+    if isinstance(item, FunctionType):
+        return _of_function(item)
+    if isinstance(item, type | ModuleType | str | bytes):
+        return []
+    found: list[object] = list(vars(item).values()) if hasattr(item, "__dict__") else []
+    if isinstance(item, Mapping):
+        found += item.values()
+    elif isinstance(item, list | tuple | set | frozenset):
+        found += item
+    elif isinstance(item, functools.partial):
+        found += [item.func, *item.args, *item.keywords.values()]
+    elif isinstance(item, MethodType):
+        found += [item.__self__, item.__func__]
+    return found
+
+
+def _of_function(item: FunctionType) -> list[object]:
+    cells = [cell.cell_contents for cell in item.__closure__ or () if _filled(cell)]
+    named = (item.__globals__.get(name) for name in item.__code__.co_names)
+    keywords = (item.__kwdefaults__ or {}).values()
+    return [*cells, *(item.__defaults__ or ()), *keywords, *named]
+
+
+def _filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # not yet assigned
+        return False
 
 
 def _check_does_work(subject: Subject, device: TimingDevice) -> None:
