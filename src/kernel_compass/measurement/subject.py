@@ -16,9 +16,7 @@ GIB = 1 << 30
 COLD_L2_MULTIPLE = 8
 """Rotated sets total at least this many times the L2 capacity."""
 ROTATION_BYTES = GIB
-"""... and this much by default. A rotation of 48 MiB was 18.8 % off the time inside a model, one of
-512 MiB within 1.1 % (reported for another engine; `docs/measuring.md`)."""
-
+"""... and this much by default: more than any cache keeps in part."""
 MOST_SETS = 4096
 """A replay launches each set once, and capturing a launch takes some 10 us."""
 
