@@ -281,6 +281,25 @@ class TestRefusals:
         with pytest.raises(MeasurementError, match="in_situ"):
             measure(read(device), device, regime, between=[lambda: None])
 
+    @pytest.mark.parametrize("hide", [lambda w: [w], lambda w: {"w": w}, lambda w: ((w,),)])
+    def test_tensors_in_a_streamed_container_would_stay_warm(self, hide):
+        device, weight = SimulatedDevice(), SimulatedOperand(16 * MIB)
+        subject = Subject(lambda w, box: device.launch(w), (weight, hide(SimulatedOperand(MIB))))
+        assert cause_of(subject, device, Regime.COLD) is MeasurementCause.NOT_COLD
+        assert measure(subject, device).median_us > 0
+
+    @pytest.mark.parametrize("at", [2, 10, 60])
+    def test_a_callable_that_raises_later(self, at):
+        device, calls = SimulatedDevice(), iter(range(10**6))
+
+        def fickle(weight):
+            device.launch(weight)
+            if next(calls) >= at:
+                raise ValueError("enough")
+
+        subject = Subject(fickle, (SimulatedOperand(MIB),))
+        assert cause_of(subject, device) is MeasurementCause.CALLABLE_FAILED
+
     def test_after_a_refusal_the_next_one_is_timed(self):
         device = SimulatedDevice()
         cause_of(lambda: 1 / 0, device)

@@ -73,7 +73,7 @@ def hold_out(samples: Sequence[PairedSamples], rule: Rule) -> ComparisonResult:
         )
     centers = np.array([process.center for process in processes])
     center = float(centers.mean())
-    error = Error(float(centers.std(ddof=1)) / math.sqrt(centers.size), centers.size - 1)
+    error = Error(_standard_error(centers, processes), centers.size - 1)
     half = error.half_width(rule.hold_out_alpha / 2)
     found = interval(center, half, 1 - rule.hold_out_alpha)
     decision = decide(found, rule.minimum_effect)
@@ -96,6 +96,17 @@ def hold_out(samples: Sequence[PairedSamples], rule: Rule) -> ComparisonResult:
         environment=first.environment,
         p_value=_p_value(center, error, rule),
     )
+
+
+def _standard_error(centers: np.ndarray, processes: Sequence[Location]) -> float:
+    """Of the mean over processes: from their scatter, and never under what their own noise gives.
+
+    A few processes can agree by chance, or repeat each other's rounding, far better than their
+    pairs allow.
+    """
+    between = float(centers.std(ddof=1))
+    within = math.sqrt(float(np.mean([p.groups.standard**2 for p in processes])))
+    return max(between, within) / math.sqrt(centers.size)
 
 
 def confirm(

@@ -89,8 +89,11 @@ def compare(
     """
     timer = pair(baseline, candidate, device, regime, launch_mode, between, options)
     comparison = SequentialComparison(rule or Rule(noise_floor_pct=_noise_floor_pct(device)))
-    while comparison.decision is Decision.CONTINUE:
-        comparison.add(timer.take(comparison.pairs_wanted))
+    try:
+        while comparison.decision is Decision.CONTINUE:
+            comparison.add(timer.take(comparison.pairs_wanted))
+    finally:
+        device.release()
     return comparison.result()
 
 

@@ -74,6 +74,9 @@ class TimingDevice(Protocol):
             primed: keep the GPU busy until all is enqueued, so that no launch is waited for.
         """
 
+    def unprimed(self) -> int:
+        """Times taken so far for which the GPU could not be kept busy until all was enqueued."""
+
     def flush(self) -> Call:
         """A call that drives everything else out of L2, by reading."""
 

@@ -109,7 +109,7 @@ class SimulatedDevice:
         """Call once."""
         try:
             call()
-        except MeasurementError:
+        except (MeasurementError, NotCapturable):
             raise
         except Exception as error:
             found = f"The callable raised {type(error).__name__}: {error}"
@@ -122,6 +122,10 @@ class SimulatedDevice:
             for call in calls:
                 call()
             recorded = tuple(self._capturing)
+        except NotCapturable:
+            raise
+        except Exception as error:  # as PyTorch's capture does: a fallback, with the reason
+            raise NotCapturable(f"{type(error).__name__}: {error}") from None
         finally:
             self._capturing = None
 
@@ -135,13 +139,17 @@ class SimulatedDevice:
     def elapsed_us(self, work: Call, before: Call | None = None, primed: bool = True) -> float:
         """Simulated time; unprimed work takes at least what the CPU needs to issue it."""
         if before is not None:
-            before()
+            self.run(before)
         start, launches = self._now_us, self._launches
-        work()
+        self.run(work)
         spent = self._now_us - start
         if not primed:
             spent = max(spent, (self._launches - launches) * self.issue_us)
         return spent * self._random.gauss(1.0, self.noise)
+
+    def unprimed(self) -> int:
+        """None ever."""
+        return 0
 
     def flush(self) -> Call:
         """Touch a buffer of four times L2."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from kernel_compass.errors import MeasurementCause, MeasurementError
+from kernel_compass.measurement.carried import carried_objects
 from kernel_compass.measurement.device import TimingDevice
 from kernel_compass.units import bytes_text
 
@@ -76,6 +77,7 @@ def rotation(
         MeasurementError: nothing to rotate or overlapping sets (`not_cold`); too little memory.
     """
     one = streamed_bytes(subject, device)
+    _check_operands(subject, device)
     if one == 0:
         raise MeasurementError(
             MeasurementCause.NOT_COLD,
@@ -122,6 +124,19 @@ def _copies(
         count //= 2
     copies = [tuple(map(device.clone, subject.streamed)) for _ in range(count - 1)]
     return (subject.streamed, *copies)
+
+
+def _check_operands(subject: Subject, device: TimingDevice) -> None:
+    """What hides its tensors would be shared by all sets, and so stay warm."""
+    for index, operand in enumerate(subject.streamed):
+        inside = carried_objects(operand, without=device)
+        if device.bytes_of(operand) == 0 and any(device.bytes_of(o) > 0 for o in inside):
+            raise MeasurementError(
+                MeasurementCause.NOT_COLD,
+                f"Streamed operand {index} is a {type(operand).__name__} with tensors in it, which "
+                "rotation does not copy.",
+                "Name the tensors themselves in Subject(streamed=...), or give Subject(sets=...).",
+            )
 
 
 def _check_disjoint(sets: Sequence[Sequence[Any]], device: TimingDevice) -> None:

@@ -184,6 +184,7 @@ def run_plan(
     settle(plan, device, options.settle_us)
     readings: list[ClockReading] = []
     samples, overheads = [], []
+    unprimed = device.unprimed()
     for index in range(options.samples):
         slope, overhead = sample(plan, device, index % 2 == 1)
         samples.append(slope)
@@ -204,7 +205,7 @@ def run_plan(
         environment=device.environment(),
         cold_method=cold,
         fallback_reason=plan.reason,
-        warnings=clock_warnings(clocks),
+        warnings=(*clock_warnings(clocks), *_late(device.unprimed() - unprimed)),
         replay_overhead_us=median(overheads),
     )
     return _judged(result, device)
@@ -241,12 +242,19 @@ def _slope(
     return (t2 - t1) / plan.launches, 2 * t1 - t2
 
 
+def _late(times: int) -> tuple[str, ...]:
+    if not times:
+        return ()
+    return (f"{times} replays began before all was enqueued: the CPU's pace is in their times",)
+
+
 def _judged(result: Measurement, device: TimingDevice) -> Measurement:
     if result.median_us <= 0:
         raise MeasurementError(
             MeasurementCause.UNSTABLE,
             f"The slope is {result.median_us:.3f} us a launch: lost in noise.",
-            "Time it with longer replays (TimingOptions(replay_us=...)) on a quiet GPU.",
+            "Does it do the same work at every call? If so, time it with longer replays "
+            "(TimingOptions(replay_us=...)) on a quiet GPU.",
         )
     if result.regime is Regime.COLD:
         refuse_if_not_cold(result.streamed_bytes, result.median_us, device)

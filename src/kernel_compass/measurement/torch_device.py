@@ -27,6 +27,7 @@ SHORTEST_PRIMER_US = 50.0
 PRIMER_DOUBLINGS = 7
 GATE_US = 4_000.0
 """How long the default stream is held back while the current one should drain."""
+LONGEST_GATE_US = 500_000.0
 IDLE_MARKS_US = 4.0
 """Two events on a stream without work between them lie closer than this."""
 SCATTERED_BLOCKS = 32
@@ -61,6 +62,7 @@ class TorchDevice:
         self._stream = self._torch.cuda.Stream(index)
         self._start, self._end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._primer_us = SHORTEST_PRIMER_US
+        self._unprimed = 0
         self._clocks = _clocks_of(self._properties)
         self._flush_buffer: Any = None
         self._gate: Any = None
@@ -105,7 +107,8 @@ class TorchDevice:
         """Bytes of a tensor's elements; 0 for what is none."""
         if not self._is_tensor(operand):
             return 0
-        return int(operand.numel() * operand.element_size())
+        start, end = self.address_range(operand)  # an expanded tensor repeats its bytes
+        return min(int(operand.numel() * operand.element_size()), end - start)
 
     def address_range(self, operand: Any) -> tuple[int, int]:
         """From a tensor's first element to the end of its last."""
@@ -119,14 +122,11 @@ class TorchDevice:
         """A copy with the same strides; what is no tensor is shared."""
         if not self._is_tensor(operand):
             return operand
-        empty = self._torch.empty_strided
-        try:
-            copy = empty(
-                operand.shape, operand.stride(), dtype=operand.dtype, device=operand.device
-            )
-        except self._torch.OutOfMemoryError as error:
-            raise _out_of_memory(error) from None
-        return copy.copy_(operand)
+        start, end = self.address_range(operand)
+        span = (end - start) // operand.element_size()
+        source = operand.detach()
+        flat = self._allocating(lambda: source.as_strided((span,), (1,)).clone())
+        return flat.as_strided(operand.shape, operand.stride(), 0)
 
     def is_constant(self, operand: Any) -> bool:
         """Whether a CUDA tensor of several elements holds one value only."""
@@ -134,8 +134,7 @@ class TorchDevice:
             return False
         if operand.element_size() == 1:
             operand = operand.view(self._torch.uint8)
-        first = operand[(0,) * operand.dim()]
-        return bool((operand == first).all().item())
+        return bool(self._allocating(lambda: _one_value(operand)))
 
     def run(self, call: Call) -> None:
         """Call once on the stream, and wait."""
@@ -183,22 +182,31 @@ class TorchDevice:
                 return spent
             primer_us *= 2
         self._primer_us = SHORTEST_PRIMER_US
+        self._unprimed += 1
         return spent
+
+    def unprimed(self) -> int:
+        """Times whose primer ended before all was enqueued, however long it was made."""
+        return self._unprimed
 
     def flush(self) -> Call:
         """Read a buffer of four times L2."""
         if self._flush_buffer is None:
             words = FLUSH_L2_MULTIPLE * self.l2_bytes // 4
-            self._flush_buffer = self._torch.randint(
-                1, 1 << 30, (words,), dtype=self._torch.int32, device=f"cuda:{self.index}"
+            torch, where = self._torch, f"cuda:{self.index}"
+            self._flush_buffer = self._allocating(
+                lambda: torch.randint(1, 1 << 30, (words,), dtype=torch.int32, device=where)
             )
         buffer = self._flush_buffer
         call: Call = buffer.max
         return call
 
     def clocks(self) -> ClockReading | None:
-        """The clocks now; None without nvidia-ml-py."""
-        return self._clocks.read() if self._clocks else None
+        """The clocks now; None without nvidia-ml-py, or where the driver does not tell them."""
+        try:
+            return self._clocks.read() if self._clocks else None
+        except Exception:  # NVML's errors: a vGPU or WSL knows no clocks, and it is said
+            return None
 
     def carve_out(self) -> tuple[int, int]:
         """The context's limit on persisting L2, when this device was opened and now.
@@ -231,7 +239,8 @@ class TorchDevice:
             return joined
         known = {*joined, self._stream.cuda_stream}
         others = [s for s in self._pool() if s.cuda_stream not in known]
-        return self._captures_work(call, others, driver) or self._default_stream_works(call)
+        found = self._captures_work(call, others, driver)
+        return self._default_stream_works(call) if found is False else found
 
     def seed(self, number: int) -> None:
         """PyTorch's generators, on the CPU and the GPUs."""
@@ -242,7 +251,8 @@ class TorchDevice:
         numbers = random.Random(seed)
         sizes = [numbers.randint(1, 64) * MIB for _ in range(SCATTERED_BLOCKS)]
         where = f"cuda:{self.index}"
-        blocks = [self._torch.empty(s, dtype=self._torch.uint8, device=where) for s in sizes]
+        empty, kind = self._torch.empty, self._torch.uint8
+        blocks = self._allocating(lambda: [empty(s, dtype=kind, device=where) for s in sizes])
         kept = blocks[seed % 2 :: 2]
         del blocks
         self._torch.cuda.empty_cache()
@@ -291,6 +301,14 @@ class TorchDevice:
                 f"The callable raised {_one_line(error)}",
                 "Call it once by itself to see the whole error.",
             ) from error
+
+    def _allocating(self, make: Callable[[], Any]) -> Any:
+        """What some allocation gives; out of memory becomes one clear error."""
+        try:
+            return make()
+        except self._torch.OutOfMemoryError as error:
+            self.release()
+            raise _out_of_memory(error) from None
 
     def _synchronize(self) -> None:
         try:
@@ -353,13 +371,23 @@ class TorchDevice:
             return True if "unjoined" in str(error) else None
         return drawn_in
 
-    def _captures_work(self, call: Call, streams: list[Any], driver: ctypes.CDLL) -> bool:
-        """Run the call while these streams are captured one by one: whether one got any work."""
+    def _captures_work(self, call: Call, streams: list[Any], driver: ctypes.CDLL) -> bool | None:
+        """Run the call while these streams are captured one by one: whether one got any work.
+
+        None where the call fails meanwhile: one that takes another stream each time is held to a
+        stream that is being captured.
+        """
         held = [s for s in streams if _begin_capture(s, driver)]
+        failed = False
         try:
-            self._guarded(call)
-        finally:
-            nodes = [_end_capture(stream, driver) for stream in held]
+            with self._torch.cuda.stream(self._stream):
+                call()
+        except Exception:
+            failed = True
+        nodes = [_end_capture(stream, driver) for stream in held]
+        if failed:
+            self._recover()
+            return None
         self._synchronize()
         return any(nodes)
 
@@ -367,9 +395,10 @@ class TorchDevice:
         """Whether the current stream drains while work of the call waits on the default stream."""
         cuda = self._torch.cuda
         default = cuda.default_stream(self.index)
+        gate_us = max(GATE_US, min(4 * self.elapsed_us(call), LONGEST_GATE_US))
         self._synchronize()
         with cuda.stream(self._gate_stream()):
-            self._spin(GATE_US)
+            self._spin(gate_us)
             gate = cuda.Event()
             gate.record()
         begin = self._mark(default, gate)
@@ -377,7 +406,7 @@ class TorchDevice:
         done = cuda.Event()
         done.record(self._stream)
         end = self._mark(default)
-        deadline = time.monotonic() + GATE_US / 2e6
+        deadline = time.monotonic() + gate_us / 2e6
         while not done.query() and time.monotonic() < deadline:
             time.sleep(1e-4)
         drained = bool(done.query()) and not gate.query()
@@ -406,6 +435,14 @@ class TorchDevice:
 
     def _is_tensor(self, operand: Any) -> bool:
         return isinstance(operand, self._torch.Tensor)
+
+
+def _one_value(operand: Any) -> bool:
+    """Whether every element equals the first; NaN counts as a value."""
+    first = operand[(0,) * operand.dim()]
+    if bool(first.isnan()):
+        return bool(operand.isnan().all())
+    return bool((operand == first).all())
 
 
 def _torch_with_cuda() -> Any:
