@@ -76,7 +76,8 @@ def in_situ(warm: Ruling, cold: Ruling) -> Ruling:
     known = [r.at_most for r in (warm, cold) if r.at_most is not None]
     at_most = max(known, default=None)
     if warm.verdict is cold.verdict:
-        return Ruling(warm.verdict, at_most, f"warm or cold alike; {cold.reason}")
+        best, name = (warm, "warm") if warm.at_most == at_most else (cold, "cold")
+        return Ruling(warm.verdict, at_most, f"warm or cold alike, most where {name}: {best.reason}")
     words = {
         Verdict.PAYS: "pays",
         Verdict.CANNOT_PAY: "cannot pay",
