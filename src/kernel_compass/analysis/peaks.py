@@ -1,4 +1,4 @@
-"""Which peak bounds a product's arithmetic: the one lookup of the floor, the model and the roofline.
+"""Which peak bounds a product's arithmetic: one lookup for the floor, the model, the roofline.
 
 `Traffic.math` names a format, or `8bit`: an 8-bit kernel may multiply in fp8 or in int8, whichever
 is faster on the machine (an H200: 1,480 TFLOP/s of fp8, 951 TOP/s of int8).

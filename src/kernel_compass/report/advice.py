@@ -15,6 +15,7 @@ from kernel_compass.records.advice import (
     WorkloadAdvice,
 )
 from kernel_compass.records.calibration import Basis
+from kernel_compass.records.workload import Precision
 from kernel_compass.report.formats import Format, Style
 from kernel_compass.report.phrases import count_text, plain
 from kernel_compass.report.render import DEFAULT_WIDTH
@@ -36,8 +37,8 @@ LEGEND = (
     "extrapolated); achievable, not a physical bound",
     "estimate: the latency model for a kernel nobody has probed, with its error band; it orders "
     "candidates and never accepts one",
-    "at most: estimated bf16 time over the format's floor (in situ the larger of warm's and cold's); "
-    "a bf16 kernel slower than estimated leaves more",
+    "at most: estimated bf16 time over the format's floor (in situ the larger of warm's and "
+    "cold's); a bf16 kernel slower than estimated leaves more",
     "error: relative Frobenius error on Gaussian data; a guide, your tensors decide",
 )
 W8A8_NOTE = (
@@ -145,12 +146,14 @@ def budget_text(advice: Advice) -> str:
 
 def floor_notes(rows: Iterable[FormatAdvice]) -> list[str]:
     """Why floors are extrapolated, each reason once with the formats it is true of."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, set[Precision]] = {}
     for row in rows:
         for note in row.floor.notes if row.floor else ():
-            names = found.setdefault(note, [])
-            names += [row.precision.value] if row.precision.value not in names else []
-    return [f"~ floor of {', '.join(names)}: {plain(note)}" for note, names in found.items()]
+            found.setdefault(note, set()).add(row.precision)
+    return [
+        f"~ floor of {', '.join(p.value for p in Precision if p in named)}: {plain(note)}"
+        for note, named in found.items()
+    ]
 
 
 def estimated_ratio(row: FormatAdvice, baseline: FormatAdvice) -> float | None:

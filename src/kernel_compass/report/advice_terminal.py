@@ -36,6 +36,7 @@ _COMPACT_EXPLAINED = (
 _LEAST_NAME = 10
 """Characters of a product's name below which a line of its own shows it better."""
 
+
 def write(advice: Advice, style: Style) -> str:
     """The advice, laid out for the style's width."""
     width = max(style.width, MIN_WIDTH)
@@ -153,8 +154,8 @@ def _compact(items: Sequence[WorkloadAdvice], regime: int, width: int) -> list[s
     room = width - _width([row[1:] for row in table]) - len(_GAP)
     if room < _LEAST_NAME:
         numbers = _aligned([row[3:] for row in table], left=())
-        names = [_GAP.join(row[:3]) for row in table]
-        return [part for n, line in zip(names, numbers, strict=True) for part in (n, _GAP + line)]
+        heads = [_GAP.join(row[:3]) for row in table]
+        return [part for h, line in zip(heads, numbers, strict=True) for part in (h, _GAP + line)]
     names = {str(i): row[0] for i, row in enumerate(table)}
     cut = fit_all(names, dict.fromkeys(names, room))
     return _aligned([[cut[str(i)], *row[1:]] for i, row in enumerate(table)], left=(0, 1))
