@@ -78,6 +78,21 @@ def test_a_model_in_several_batches(say):
     assert "within a step they come from DRAM" in " ".join(out.split())
 
 
+@pytest.mark.parametrize("columns", ["80", None])
+def test_a_models_table_fits_a_terminal_and_a_pipe(say, monkeypatch, columns):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    code, out, _ = say(
+        "advise", "--model", "deepseek-v3", "--tokens", "1", "--tp", "8", "--gpu", "h200"
+    )
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= int(columns or 100)
+    heads = [line for line in out.splitlines() if line.startswith("product")]
+    assert len(heads) == 2
+    assert all(line.endswith("w4a16") for line in heads)
+
+
 def test_the_budget_is_a_percentage(say):
     code, out, _ = say(*BMM, "--gpu", "h100", "--budget", "3%", "--json")
     assert code == 0
