@@ -45,7 +45,7 @@ def percent_text(value: float | None) -> str:
     """A percentage as text: `83 %`, `0.4 %`."""
     if value is None:
         return MISSING
-    return f"{value:.0f} %" if abs(value) >= 10 else f"{value:.1f} %"
+    return f"{value:,.0f} %" if abs(value) >= 10 else f"{value:.1f} %"
 
 
 def speedup_text(value: float | None) -> str:
@@ -71,4 +71,4 @@ def quantity_text(value: float | None, unit: str) -> str:
 
 def _three_digits(value: float) -> str:
     size = abs(value)
-    return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kernel_compass.analysis.floor import floor
 from kernel_compass.analysis.traffic import traffic
-from kernel_compass.records.calibration import Access, Basis
+from kernel_compass.measurement.calibration_store import load
+from kernel_compass.records.calibration import Access, Basis, Quantity
 from kernel_compass.records.measurement import LaunchMode
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import Op, Precision, Traffic, Workload
@@ -98,9 +99,10 @@ def test_arithmetic_bounds_it() -> None:
     found = floor(big, Regime.WARM, H200)
     assert found.bound == "compute"
     assert found.time_us == pytest.approx(1.08 + 2 * 8192**3 / 733e6)
-    unknown = floor(big, Regime.WARM, h200(peak_tflops={}))
-    assert unknown.bound == "dram"
-    assert "no bf16 peak" in unknown.notes[-1]
+    unknown = h200(peak_tflops={})
+    assert floor(big, Regime.WARM, unknown) is None
+    assert floor(big, Regime.IN_SITU, unknown) is None
+    assert floor(replace(big, flops=0), Regime.WARM, unknown).bound == "dram"
 
 
 def test_an_eager_launch_takes_the_longer_of_its_issue_and_its_work() -> None:
@@ -147,6 +149,53 @@ def test_noise_in_a_curve_cannot_make_fewer_bytes_slower() -> None:
     noisy = curve(Regime.WARM, [(1, 1.8), (2, 9.9), (4, 2.4), (64, 20.0)])
     machine = h200(curves=(noisy,))
     assert us(reading(2), Regime.WARM, machine) <= us(reading(4), Regime.WARM, machine)
+
+
+SHEET = {"int8_tflops": Quantity(1979.0, Basis.DATASHEET, "a datasheet")}
+
+
+def test_an_unmeasured_peak_is_bounded_by_the_datasheets() -> None:
+    """16384 x 8192 x 8192 in 8 bits: never faster than the vendor's own bound allows."""
+    big = traffic(Workload(Op.LINEAR, 1, 16384, 8192, 8192), Precision.W8A8)
+    poor = h200(peak_tflops={"bf16": H200.peak_tflops["bf16"]}, datasheet=SHEET)
+    found = floor(big, Regime.WARM, poor)
+    assert found.bound == "compute"
+    assert big.flops / found.time_us / 1e6 < 1979.0
+    assert found.time_us == pytest.approx(1.08 + big.flops / 1979e6)
+    assert found.basis is Basis.EXTRAPOLATED
+    assert found.notes == ("the int8 peak is the datasheet's, which no kernel reaches",)
+    few = floor(traffic(Workload(Op.LINEAR, 1, 1, 8192, 8192), Precision.W8A8), Regime.WARM, poor)
+    assert not any("datasheet" in note for note in few.notes)
+
+
+def test_arithmetic_that_might_decide_at_a_reached_rate_makes_it_a_guess() -> None:
+    poor = h200(peak_tflops={}, datasheet=SHEET)
+    stream = us(reading(64), Regime.WARM)
+    near = replace(reading(64, flops=int(0.9 * stream * 1979e6)), math="int8")
+    found = floor(near, Regime.WARM, poor)
+    assert found.time_us == stream
+    assert found.basis is Basis.EXTRAPOLATED
+    far = replace(near, flops=near.flops // 4)
+    assert floor(far, Regime.WARM, poor).basis is Basis.MEASURED
+
+
+def test_eight_bits_take_the_faster_of_fp8_and_int8() -> None:
+    big = traffic(Workload(Op.LINEAR, 1, 8192, 8192, 8192), Precision.W8A8)
+    assert us(big, Regime.WARM) == pytest.approx(1.08 + big.flops / 1408e6)
+    old = h200(peak_tflops={"int8": H200.peak_tflops["int8"]})
+    assert us(big, Regime.WARM, old) == pytest.approx(1.08 + big.flops / 902e6)
+
+
+@pytest.mark.parametrize("name", ["a100", "h100", "b200", "b300", "h200"])
+@pytest.mark.parametrize("precision", Precision)
+def test_no_shipped_floor_is_faster_than_the_datasheet(name: str, precision: Precision) -> None:
+    machine = load(name)
+    big = traffic(Workload(Op.LINEAR, 1, 16384, 8192, 8192), precision)
+    names = ("fp8", "int8") if precision is Precision.W8A8 else ("bf16",)
+    bound = max(machine.datasheet[f"{n}_tflops"].value or 0.0 for n in names)
+    for regime in (Regime.WARM, Regime.COLD):
+        found = floor(big, regime, machine)
+        assert big.flops / found.time_us / 1e6 <= bound
 
 
 SIZES = st.floats(0, 600, allow_nan=False)

@@ -88,3 +88,15 @@ def test_in_situ_is_sure_only_where_both_ends_agree() -> None:
     assert "cannot pay where the weights stay in L2 and pays where they come from DRAM" in (
         mixed.reason
     )
+
+
+def test_in_situ_says_one_number() -> None:
+    """The most that can be won in the column is the one in the sentence, whichever end it is."""
+    warm = Ruling(Verdict.CANNOT_TELL, 2.0, "weights already in L2: at most 2.00x")
+    cold = Ruling(Verdict.CANNOT_TELL, 1.93, "weights come from DRAM: at most 1.93x")
+    for ends in ((warm, cold), (cold, warm)):
+        found = in_situ(*ends)
+        assert f"at most {found.at_most:.2f}x" in found.reason
+    assert "most where warm" in in_situ(warm, cold).reason
+    nothing = Ruling(Verdict.CANNOT_TELL, None, "the calibration does not say enough")
+    assert in_situ(nothing, nothing).at_most is None

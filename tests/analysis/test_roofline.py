@@ -36,6 +36,15 @@ def test_past_the_ridge_the_peak_is_the_roof() -> None:
     assert roofs(TOP, "fp8")[0].peak_tflops == 1200.0
 
 
+def test_eight_bits_are_under_the_faster_of_their_two_peaks() -> None:
+    assert roofs(TOP, "8bit")[0].peak_tflops == 1200.0
+    both = Ceilings(40e6, 2.0, 6.0, 3.0, {"bf16": 600.0, "fp8": 1480.0, "int8": 951.0})
+    assert roofs(both, "8bit")[1].peak_tflops == 1480.0
+    assert both.peak("int8") == 951.0
+    neither = Ceilings(40e6, 2.0, 6.0, 3.0, {"bf16": 600.0})
+    assert neither.peak("8bit") == 600.0
+
+
 def test_a_level_that_moved_nothing_bounds_nothing() -> None:
     (dram,) = roofline(1e9, {Level.DRAM: 0.0}, 20.0, TOP).points
     assert dram.intensity_flops_per_byte is None

@@ -44,7 +44,7 @@ def test_activations_outputs_and_arithmetic() -> None:
 def test_arithmetic_in_eight_bits_takes_the_weights_as_stored() -> None:
     found = traffic(bmm(), Precision.W8A8)
     assert found.dequantized_weights == 0
-    assert found.math == "int8"
+    assert found.math == "8bit"
     assert traffic(bmm(), Precision.W8A16).dequantized_weights == 128 * 128 * 256
 
 

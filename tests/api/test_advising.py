@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from analysis.machines import ABSENT, COLD, MIB, WARM, curve, h200
 from kernel_compass.api.advising import advise, advise_model
 from kernel_compass.errors import UsageError
 from kernel_compass.records.advice import CacheFit, FormatAdvice, Verdict
-from kernel_compass.records.calibration import Access
+from kernel_compass.records.calibration import Access, Basis, Quantity
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import Op, Precision, Workload
 
@@ -98,7 +99,9 @@ def test_weight_only_cannot_pay_where_arithmetic_bounds_it() -> None:
     found = formats(Workload(Op.LINEAR, 1, 8192, 8192, 8192), Regime.COLD)
     assert found[Precision.W4A16].verdict is Verdict.CANNOT_PAY
     assert found[Precision.W8A16].verdict is Verdict.CANNOT_PAY
-    assert found[Precision.W8A8].verdict is not Verdict.CANNOT_PAY  # int8 has a peak of its own
+    assert (
+        found[Precision.W8A8].verdict is not Verdict.CANNOT_PAY
+    )  # 8 bits have a peak of their own
     assert "arithmetic" in found[Precision.W4A16].reason
 
 
@@ -116,6 +119,11 @@ def test_residency_knows_how_well_the_capacity_is_known() -> None:
     assert fit(1, 4096, Precision.BF16) is CacheFit.SPILLS
     assert fit(1, 4096, Precision.W4A16) is CacheFit.FITS
     assert fit(1, 1440, Precision.BF16) is CacheFit.EDGE  # 45.4 MiB between 44 and 48
+    # A re-read of 0.9 capacities already reads from DRAM, one of 1.1 still hits: 37.5 to 56.3 MiB.
+    for columns, expected in ((1184, CacheFit.FITS), (1220, CacheFit.EDGE)):
+        assert fit(1, columns, Precision.BF16) is expected
+    for columns, expected in ((1760, CacheFit.EDGE), (1800, CacheFit.SPILLS)):
+        assert fit(1, columns, Precision.BF16) is expected
     unknown = formats(bmm(1, 512), Regime.WARM, h200(c_eff_bytes=ABSENT))
     assert unknown[Precision.BF16].fit is CacheFit.UNKNOWN
 
@@ -151,6 +159,66 @@ def test_the_budget_marks_and_hides_nothing() -> None:
     assert [f.within_budget for f in row.formats] == [True, True, True, False]
     (row,) = advise([bmm(1, 512)], H200, (Regime.WARM,), 1.0).workloads[0].regimes
     assert [f.within_budget for f in row.formats] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("machine", "guided"), [("a100", False), ("h100", True), (H200, True)])
+def test_fp8_is_no_choice_where_the_device_has_none(machine, guided: bool) -> None:
+    for row in formats(bmm(1, 512), Regime.WARM, machine).values():
+        named = [guide.format for guide in row.errors]
+        assert ("fp8" in named) is (guided and row.precision in (Precision.W8A16, Precision.W8A8))
+        assert named
+
+
+def test_a_card_that_calibrates_without_fp8_has_none() -> None:
+    none = Quantity(None, Basis.ABSENT, "this card or PyTorch has no such product")
+    old = h200(peak_tflops={"bf16": H200.peak_tflops["bf16"], "fp8": none})
+    assert [g.format for g in formats(bmm(1, 512), Regime.WARM, old)[Precision.W8A8].errors] == [
+        "int8"
+    ]
+    listed = replace(old, datasheet={"fp8_tflops": Quantity(1979.0, Basis.DATASHEET, "a sheet")})
+    assert len(formats(bmm(1, 512), Regime.WARM, listed)[Precision.W8A8].errors) == 2
+
+
+def test_no_win_is_promised_beyond_the_datasheet() -> None:
+    """16384 x 8192 x 8192 on an H100, whose 8-bit peaks nobody published: not 26 times."""
+    row = formats(Workload(Op.LINEAR, 1, 16384, 8192, 8192), Regime.WARM, "h100")[Precision.W8A8]
+    assert row.floor.bound == "compute"
+    assert row.floor.basis is Basis.EXTRAPOLATED
+    assert row.at_most < 6
+    assert row.floor.time_us >= 2 * 16384 * 8192 * 8192 / 1979e6
+
+
+def test_in_situ_says_one_number() -> None:
+    found = formats(Workload(Op.LINEAR, 1, 16, 4096, 4096), Regime.IN_SITU, "h100")
+    for row in found.values():
+        if row.verdict is Verdict.CANNOT_TELL and "alike" in row.reason:
+            assert f"at most {row.at_most:.2f}x" in row.reason
+    assert "alike" in found[Precision.W8A16].reason
+
+
+def test_what_the_model_was_never_compared_with_is_said() -> None:
+    def notes(tokens: int) -> list[str]:
+        return [n for n in advise([bmm(tokens, 512)], H200).notes if "was compared with" in n]
+
+    assert notes(512) == []
+    assert len(notes(513)) == 1
+    assert notes(4096)[0].startswith("4,096 tokens")
+
+
+def test_notes_have_a_subject() -> None:
+    advice = advise([bmm(1, 512)], replace(H200, notes=("the SM clock moved",)))
+    assert advice.notes == ("calibration h200: the SM clock moved",)
+
+
+def test_what_a_step_reads_names_its_tokens() -> None:
+    def note(*tokens: int) -> str:
+        notes = advise_model("deepseek-v3", tokens, 8, H200).notes
+        return next(n for n in notes if n.startswith("a step reads"))
+
+    assert "10.2 GiB (1 token) of bf16 weights" in note(1)
+    assert "10.2 GiB (1 token) to 137 GiB (64 tokens) of bf16 weights" in note(64, 1, 16)
+    assumed = {w.assumption for w in advise_model("deepseek-v3", (1,), 8, H200).workloads}
+    assert "tokens choose 8 of 256 experts evenly: 8 are hit, 1 row each" in assumed
 
 
 def test_a_poor_calibration_gives_what_it_can() -> None:

@@ -74,8 +74,23 @@ def test_a_model_in_several_batches(say):
     for heading in ("1 token, warm", "16 tokens, cold", "64 tokens, warm"):
         assert heading in out
     assert "q_absorb" in out
-    assert "bmm 16x64x128x512" in out
-    assert "within a step they come from DRAM" in out
+    assert "16x64x128x512" in out
+    assert "within a step they come from DRAM" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("columns", ["80", None])
+def test_a_models_table_fits_a_terminal_and_a_pipe(say, monkeypatch, columns):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    code, out, _ = say(
+        "advise", "--model", "deepseek-v3", "--tokens", "1", "--tp", "8", "--gpu", "h200"
+    )
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= int(columns or 100)
+    heads = [line for line in out.splitlines() if line.startswith("product")]
+    assert len(heads) == 2
+    assert all(line.endswith("w4a16") for line in heads)
 
 
 def test_the_budget_is_a_percentage(say):

@@ -152,7 +152,11 @@ def test_show_as_markdown_and_json(call, machine, tmp_path):
     ("words", "said"),
     [
         (["h100"], "calibrate --show h100"),
-        (["--format", "csv"], "no CSV form"),
+        (["--format", "csv"], "'csv' is not one of"),
+        (["--show", "h200", "--output", "c.csv"], "no CSV form"),
+        (["--show", "h200", "--quick"], "--quick cannot go with it"),
+        (["--show", "--device", "0"], "--device cannot go with it"),
+        (["--show", "--quick", "--timeout", "5"], "--quick and --timeout"),
         (["--show", "h200", "--json", "--format", "markdown"], "contradict"),
         (["--device", "-1"], "--device"),
         (["--timeout", "0"], "--timeout"),
@@ -170,6 +174,13 @@ def test_help_lists_the_exit_codes(call):
     out = call("calibrate", "--help")[1]
     assert "--show" in out
     assert "130  interrupted" in out
+
+
+def test_help_offers_no_form_that_is_refused_and_says_how_long_it_takes(call):
+    out = " ".join(call("calibrate", "--help")[1].split())
+    assert "csv" not in out
+    assert "about a minute" in out
+    assert "12 seconds" in out
 
 
 def test_progress_in_words():

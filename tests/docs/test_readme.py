@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from kernel_compass import api
 from kernel_compass.analysis.rules import FLAG_RULES, LIMITER_RULES
 from kernel_compass.cli.exit_codes import MEANINGS
 from kernel_compass.records.diagnosis import Limiter
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.workload import Op, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -71,6 +74,18 @@ def test_the_models_example_runs() -> None:
     assert done.returncode == 0, done.stderr
     assert "dram_efficiency" in done.stdout
     assert "Bound.DRAM" in done.stdout
+
+
+def test_the_figures_of_the_advice_page_reproduce() -> None:
+    """`at most` as the page's table says it, from the shipped calibration that it names."""
+    page = (ROOT / "docs/advice.md").read_text()
+    rows = re.findall(r"\((w\w+)\) \| (\d+) \| (\d+) \| (\w+) \| [\d.]+ \| ([\d.]+) \|", page)
+    assert len(rows) == 4
+    for precision, columns, tokens, regime, at_most in rows:
+        workload = Workload(Op.BMM, 128, int(tokens), 128, int(columns))
+        (found,) = api.advise([workload], "h200", (Regime(regime),)).workloads[0].regimes
+        row = next(f for f in found.formats if f.precision == precision)
+        assert row.at_most == pytest.approx(float(at_most), abs=0.006), (precision, columns)
 
 
 def test_make_targets_of_the_readme_exist() -> None:

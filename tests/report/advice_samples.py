@@ -21,6 +21,8 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import Op, Precision, Workload
 
 MIB = 1 << 20
+FINE = (ErrorGuide("int8", 0.86), ErrorGuide("fp8", 2.6))
+COARSE = (ErrorGuide("int8", 4.2), ErrorGuide("fp8", 5.7))
 DEVICE = Device("NVIDIA H200", "9.0", 132, 60 * MIB)
 
 
@@ -33,7 +35,7 @@ def row(precision: Precision, floor_us: float, verdict: Verdict | None, **change
         "floor": FloorEstimate(floor_us, None, "l2", Basis.MEASURED),
         "estimate": Estimate(floor_us * 1.3, floor_us, floor_us * 2, "l2"),
         "at_most": 5.0 / floor_us,
-        "errors": (ErrorGuide("int8", 0.86), ErrorGuide("fp8", 2.6)),
+        "errors": FINE,
         "within_budget": None,
         "verdict": verdict,
         "reason": "" if verdict is None else "weights already in L2: at most 1.6x; because",
@@ -41,14 +43,14 @@ def row(precision: Precision, floor_us: float, verdict: Verdict | None, **change
     return FormatAdvice(**(values | changes))
 
 
-def regime(which: Regime) -> RegimeAdvice:
+def regime(which: Regime, w8a8: tuple[ErrorGuide, ...] = FINE) -> RegimeAdvice:
     guessed = FloorEstimate(2.3, 3.1, "dram", Basis.EXTRAPOLATED, ("below the smallest point",))
     return RegimeAdvice(
         which,
         (
             row(Precision.BF16, 3.9, None, errors=(ErrorGuide("bf16", 0.17),)),
             row(Precision.W8A16, 2.9, Verdict.CANNOT_TELL),
-            row(Precision.W8A8, 2.9, Verdict.CANNOT_PAY, within_budget=False),
+            row(Precision.W8A8, 2.9, Verdict.CANNOT_PAY, within_budget=False, errors=w8a8),
             row(Precision.W4A16, 2.3, Verdict.PAYS, floor=guessed, fit=CacheFit.EDGE),
         ),
     )
@@ -83,7 +85,8 @@ def model() -> Advice:
         )
         for workload, layers in zip(named, (61, 58, 1), strict=True):
             experts = "tokens choose evenly" if "experts" in workload.name else None
-            rows.append(WorkloadAdvice(workload, (regime(Regime.COLD),), layers, "heads", experts))
+            found = (regime(Regime.COLD, COARSE),)
+            rows.append(WorkloadAdvice(workload, found, layers, "heads", experts))
         totals += [StepTotal(tokens, Regime.COLD, p, 3000.0, 2000.0) for p in Precision]
     return Advice(
         "h200", DEVICE, LaunchMode.GRAPH, tuple(rows), 3.0, "deepseek-v3", 8, tuple(totals)

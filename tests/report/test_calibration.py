@@ -45,6 +45,7 @@ def test_every_number_has_its_basis_and_absent_ones_their_reason():
     assert re.search(r"effective L2 \(c_eff\) +46\.0 MiB +44\.0 MiB to 48\.0 MiB +measured", text)
     assert re.search(r"launch in a CUDA graph +1\.08 us +1\.05 us to 1\.12 us +measured", text)
     assert re.search(r"int8 dense peak +902 TOP/s", text)
+    assert re.search(r"fp8 dense peak +1,408 TFLOP/s", text)
     assert re.search(r"fp8 to bf16 +- +absent: not asked for", text)
     assert re.search(r"bound: DRAM bandwidth +4\.80 TB/s +datasheet", text)
     assert re.search(r"noise within a process +0\.40 %", text)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
 
-from kernel_compass.analysis.error_guides import ERROR_GUIDES, within_budget
+from kernel_compass.analysis.cache_fit import cache_fit
+from kernel_compass.analysis.error_guides import error_guides, within_budget
 from kernel_compass.analysis.floor import Floor, Floors
 from kernel_compass.analysis.models import Projection
 from kernel_compass.analysis.paying import Contender, Ruling, in_situ, ruling
 from kernel_compass.analysis.traffic import traffic
 from kernel_compass.records.advice import (
     Advice,
-    CacheFit,
     Estimate,
     FloorEstimate,
     FormatAdvice,
@@ -33,6 +33,8 @@ Estimator = Callable[[Traffic, Precision, Regime], Estimate | None]
 Needs = dict[Precision, Traffic]
 Field = dict[Precision, Contender]
 BASELINE = Precision.BF16
+MOST_TOKENS_COMPARED = 512
+"""The largest M of the published sweep that the latency model was scored on (docs/model.md)."""
 
 
 class Adviser:
@@ -71,7 +73,7 @@ class Adviser:
         found = [row for rows in batches for row in rows]
         totals = [total for rows in batches for total in self._totals(rows)]
         advice = self._advice(tuple(found))
-        notes = (*advice.notes, *self._whole_step(batches[0] if batches else ()))
+        notes = (*advice.notes, *self._whole_step(batches))
         return replace(advice, model=name, tp=tp, totals=tuple(totals), notes=notes)
 
     def _advice(self, workloads: tuple[WorkloadAdvice, ...]) -> Advice:
@@ -81,19 +83,29 @@ class Adviser:
             launch_mode=self._launch_mode,
             workloads=workloads,
             budget_pct=self._budget_pct,
-            notes=self._calibration.notes,
+            notes=(*self._of_calibration(), *_beyond_comparison(workloads)),
         )
 
-    def _whole_step(self, rows: Sequence[WorkloadAdvice]) -> Iterator[str]:
+    def _of_calibration(self) -> Iterator[str]:
+        for note in self._calibration.notes:
+            yield f"calibration {self._calibration.name}: {note}"
+
+    def _whole_step(self, batches: Sequence[Sequence[WorkloadAdvice]]) -> Iterator[str]:
         """What a step as a whole does to L2: the weights of one layer push out another's."""
-        weights = sum((r.layers or 1) * r.regimes[0].formats[0].weight_bytes for r in rows)
         capacity = self._calibration.c_eff_bytes.value
-        if capacity is not None and weights > capacity:
-            yield (
-                f"a step reads {bytes_text(weights)} of bf16 weights and L2 keeps "
-                f"{bytes_text(capacity)}: within a step they come from DRAM, so `cold` describes "
-                f"it, and `warm` a product that is repeated alone"
-            )
+        if capacity is None:
+            return
+        sizes = {_step_tokens(rows): _step_weights(rows) for rows in batches if rows}
+        sizes = {tokens: size for tokens, size in sizes.items() if size > capacity}
+        if not sizes:
+            return
+        ends = dict.fromkeys(pick(sizes, key=lambda tokens: sizes[tokens]) for pick in (min, max))
+        read = " to ".join(f"{bytes_text(sizes[n])} ({_tokens_text(n)})" for n in ends)
+        yield (
+            f"a step reads {read} of bf16 weights and L2 keeps {bytes_text(capacity)}: within a "
+            f"step they come from DRAM, so `cold` describes it, and `warm` a product that is "
+            f"repeated alone"
+        )
 
     def _projection(self, projection: Projection) -> WorkloadAdvice:
         return replace(
@@ -124,6 +136,7 @@ class Adviser:
     def _format(
         self, precision: Precision, need: Traffic, contender: Contender, found: Ruling
     ) -> FormatAdvice:
+        guides = error_guides(precision, self._calibration)
         return FormatAdvice(
             precision=precision,
             weight_bytes=need.weight_bytes,
@@ -132,8 +145,8 @@ class Adviser:
             floor=contender.floor,
             estimate=contender.estimate,
             at_most=found.at_most,
-            errors=ERROR_GUIDES[precision],
-            within_budget=within_budget(precision, self._budget_pct),
+            errors=guides,
+            within_budget=within_budget(guides, self._budget_pct),
             verdict=None if precision is BASELINE else found.verdict,
             reason="" if precision is BASELINE else found.reason,
         )
@@ -158,7 +171,7 @@ class Adviser:
 
     def _totals(self, rows: Sequence[WorkloadAdvice]) -> list[StepTotal]:
         """One row for each regime and precision of a step."""
-        tokens = rows[-1].workload.tokens  # the head's: every token passes it
+        tokens = _step_tokens(rows)
         found = []
         for i, regime in enumerate(self._regimes):
             for j, precision in enumerate(Precision):
@@ -167,6 +180,28 @@ class Adviser:
                 bottom = _sum((n, c.floor.time_us if c.floor else None) for n, c in cells)
                 found.append(StepTotal(tokens, regime, precision, estimate, bottom))
         return found
+
+
+def _step_tokens(rows: Sequence[WorkloadAdvice]) -> int:
+    return rows[-1].workload.tokens  # the head's: every token passes it
+
+
+def _step_weights(rows: Sequence[WorkloadAdvice]) -> int:
+    """Bytes of bf16 weights that a step reads, all layers."""
+    return sum((r.layers or 1) * r.regimes[0].formats[0].weight_bytes for r in rows)
+
+
+def _tokens_text(count: int) -> str:
+    return "1 token" if count == 1 else f"{count:,} tokens"
+
+
+def _beyond_comparison(workloads: Sequence[WorkloadAdvice]) -> Iterator[str]:
+    most = max((w.workload.tokens for w in workloads), default=0)
+    if most > MOST_TOKENS_COMPARED:
+        yield (
+            f"{most:,} tokens: the latency model was compared with kernels of up to "
+            f"{MOST_TOKENS_COMPARED} tokens; beyond, its bands are wide and unproven"
+        )
 
 
 def _floor_estimate(found: Floor | None) -> FloorEstimate | None:
@@ -187,18 +222,6 @@ def _above(bottom: FloorEstimate | None, estimate: Estimate | None) -> Estimate 
     values = (estimate.time_us, estimate.low_us, estimate.high_us)
     time, low, high = (max(value, us) for value in values)
     return Estimate(time, low, high, estimate.bound)
-
-
-def cache_fit(working_set_bytes: int, calibration: Calibration) -> CacheFit:
-    """Whether a working set stays in L2, given how well the capacity is known."""
-    capacity = calibration.c_eff_bytes
-    if capacity.value is None:
-        return CacheFit.UNKNOWN
-    low = capacity.value if capacity.low is None else capacity.low
-    high = capacity.value if capacity.high is None else capacity.high
-    if working_set_bytes <= low:
-        return CacheFit.FITS
-    return CacheFit.SPILLS if working_set_bytes > high else CacheFit.EDGE
 
 
 def _sum(parts: Iterable[tuple[int, float | None]]) -> float | None:

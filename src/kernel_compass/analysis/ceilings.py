@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernel_compass.analysis.peaks import fastest
 from kernel_compass.errors import CalibrationError
 from kernel_compass.records.calibration import Access, Calibration, Quantity, StreamCurve
 from kernel_compass.records.measurement import LaunchMode
@@ -54,11 +55,11 @@ class Ceilings:
             _positive(f"dequantization_tweights_s[{name!r}]", value)
 
     def peak(self, math_format: str) -> float:
-        """The peak of this format, TFLOP/s; where it was not measured, that of bf16.
+        """The peak of this kind of arithmetic, TFLOP/s; where none was measured, that of bf16.
 
         A kernel's efficiency is then relative to the bf16 peak, which its wide prior allows for.
         """
-        return self.peak_tflops.get(math_format, self.peak_tflops["bf16"])
+        return fastest(math_format, self.peak_tflops) or self.peak_tflops["bf16"]
 
     @classmethod
     def of(cls, calibration: Calibration) -> Ceilings:

@@ -9,9 +9,11 @@ applied to the tensor at hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from kernel_compass.analysis.peaks import supports
 from kernel_compass.records.advice import ErrorGuide
+from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.workload import Precision
 
 ERROR_GUIDES: Mapping[Precision, tuple[ErrorGuide, ...]] = {
@@ -23,8 +25,14 @@ ERROR_GUIDES: Mapping[Precision, tuple[ErrorGuide, ...]] = {
 """By precision, the smallest error first."""
 
 
-def within_budget(precision: Precision, budget_pct: float | None) -> bool | None:
-    """Whether one of the precision's formats keeps the budget; `None` without one."""
+def error_guides(precision: Precision, calibration: Calibration) -> tuple[ErrorGuide, ...]:
+    """The guides of the formats that the machine can use: fp8 is none where it is not supported."""
+    guides = ERROR_GUIDES[precision]
+    return tuple(g for g in guides if g.format != "fp8" or supports("fp8", calibration))
+
+
+def within_budget(guides: Sequence[ErrorGuide], budget_pct: float | None) -> bool | None:
+    """Whether one of these formats keeps the budget; `None` without one."""
     if budget_pct is None:
         return None
-    return min(guide.relative_pct for guide in ERROR_GUIDES[precision]) <= budget_pct
+    return min(guide.relative_pct for guide in guides) <= budget_pct

@@ -9,13 +9,15 @@ what writing adds to reading; W, A, O the bytes of weights, activations and outp
 
 Activations and outputs are warm in every regime, so behind the weights they cost what so many more
 bytes cost a stream that is already running: the difference on the warm curve's fast end holds no
-launch. `in_situ` lies between the two. The arithmetic bounds them all: t0 + flops / peak.
+launch. `in_situ` lies between the two. The arithmetic bounds them all: t0 + flops / peak, the peak
+calibrated or, where it is not, the datasheet's; without either there is no floor.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_compass.analysis.peaks import peak_of
 from kernel_compass.analysis.stream_time import Streams, Time, streams_of
 from kernel_compass.records.calibration import Basis, Calibration
 from kernel_compass.records.measurement import LaunchMode
@@ -24,6 +26,9 @@ from kernel_compass.records.workload import Traffic
 
 LAUNCH_SHARE = 0.5
 """From this share of the floor on, the launch's fixed cost is what bounds it."""
+LEAST_REACHED = 0.45
+"""Of a datasheet's peak, what a large product reaches at least (an H200: int8 48 %, fp8 75 %, bf16
+81 %): arithmetic that would decide the floor at this rate makes it a guess."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Floor:
     basis: Basis
     """`measured` or `extrapolated`."""
     notes: tuple[str, ...] = ()
-    """Why it is extrapolated, and what it leaves out."""
+    """Why it is extrapolated."""
     high_us: float | None = None
     """The cold end for `in_situ`; `None` in a regime with one answer."""
 
@@ -95,19 +100,22 @@ class Floors:
             return None
         graph_us = self._calibration.t0_graph_us.value
         fixed = issue if curves is LaunchMode.EAGER else graph_us
-        us, guesses, notes = stream.time.us, list(stream.time.guesses), []
+        us, guesses = stream.time.us, list(stream.time.guesses)
         bound = "launch" if fixed is not None and fixed >= LAUNCH_SHARE * us else stream.level
-        peak = self._calibration.peak_tflops.get(traffic.math)
-        if peak is None or not peak.value:
-            notes += [f"no {traffic.math} peak: arithmetic is not bounded"] if traffic.flops else []
-        elif (arithmetic := (fixed or 0.0) + traffic.flops / (peak.value * 1e6)) > us:
-            us, bound = arithmetic, "compute"
-            known = peak.basis is Basis.MEASURED
-            guesses = [] if known else [f"the {traffic.math} peak is {peak.basis.value}"]
+        if traffic.flops:
+            peak = peak_of(traffic.math, self._calibration)
+            if peak is None:
+                return None
+            busy = traffic.flops / (peak.tflops * 1e6)
+            if (fixed or 0.0) + busy > us:
+                us, bound = (fixed or 0.0) + busy, "compute"
+                guesses = [peak.guess] if peak.guess else []
+            elif peak.guess and (fixed or 0.0) + busy / LEAST_REACHED > us:
+                guesses.append(peak.guess)
         if eager and issue is not None and issue > us:
             us, bound = issue, "launch"  # the GPU waits for the CPU, and works meanwhile
         basis = Basis.EXTRAPOLATED if guesses else Basis.MEASURED
-        return Floor(us, bound, basis, (*guesses, *notes))
+        return Floor(us, bound, basis, tuple(guesses))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernel_compass.analysis.cache_fit import TRANSITION_WIDTH
 from kernel_compass.analysis.ceilings import Ceilings, Curve
 from kernel_compass.analysis.kernel_terms import KernelTerms
 from kernel_compass.records.workload import Traffic
 
 Array = NDArray[np.float64]
 
-TRANSITION_WIDTH = 0.08
-"""Of the capacity transition, in the logarithm of the working set: misses go from 12 % to 88 %
-within +-16 % of the capacity, as DRAM counters of re-read buffers do on Hopper."""
 OVERLAP = 3.0
 """Exponent that joins memory, arithmetic and conversion: 1 = one after the other, infinite = a
 perfect overlap (their maximum)."""

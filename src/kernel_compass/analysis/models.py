@@ -175,7 +175,7 @@ def _experts(model: ModelConfig, tokens: int, tp: int) -> Iterator[Projection]:
     yield Projection(_linear("router", tokens, experts.routed, model.hidden), layers, REPLICATED)
     words = (
         f"tokens choose {experts.active} of {experts.routed} experts evenly: "
-        f"{hit} are hit, {rows} rows each"
+        f"{hit:,} are hit, {rows:,} {'row' if rows == 1 else 'rows'} each"
     )
     inner = experts.intermediate // tp
     up = Workload(Op.BMM, hit, rows, model.hidden, 2 * inner, "experts_gate_up")

@@ -76,7 +76,10 @@ def in_situ(warm: Ruling, cold: Ruling) -> Ruling:
     known = [r.at_most for r in (warm, cold) if r.at_most is not None]
     at_most = max(known, default=None)
     if warm.verdict is cold.verdict:
-        return Ruling(warm.verdict, at_most, f"warm or cold alike; {cold.reason}")
+        best, name = (warm, "warm") if warm.at_most == at_most else (cold, "cold")
+        return Ruling(
+            warm.verdict, at_most, f"warm or cold alike, most where {name}: {best.reason}"
+        )
     words = {
         Verdict.PAYS: "pays",
         Verdict.CANNOT_PAY: "cannot pay",
@@ -103,7 +106,9 @@ def _where(candidate: Contender, bf16: Contender, regime: Regime) -> str:
 
 _FITS = {
     (CacheFit.FITS, CacheFit.FITS): "weights already in L2",
+    (CacheFit.EDGE, CacheFit.FITS): "it fits into L2 and bf16 only in part",
     (CacheFit.SPILLS, CacheFit.FITS): "it fits into L2 where bf16 does not",
+    (CacheFit.SPILLS, CacheFit.EDGE): "at the edge of L2, where bf16 does not fit",
     (CacheFit.SPILLS, CacheFit.SPILLS): "too large for L2 either way",
     (CacheFit.UNKNOWN, CacheFit.UNKNOWN): "L2's capacity is not calibrated",
 }

@@ -95,7 +95,7 @@ def roofline(
         level_bytes: bytes each level moved in it, counted or compulsory; levels may be missing.
         time_us: its time, fixed cost included.
         ceilings: of the machine.
-        math_format: which peak bounds the arithmetic.
+        math_format: which peak bounds the arithmetic, as in `Traffic.math`.
 
     Raises:
         UsageError: no level, a time that is not positive, no arithmetic, or negative bytes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernel_compass.analysis.peaks import EIGHT_BIT
 from kernel_compass.errors import UsageError
 from kernel_compass.records.workload import Precision, Traffic, Workload
 
@@ -23,13 +24,13 @@ class WeightFormat:
     converted: bool
     """Each weight is converted before the arithmetic."""
     math: str
-    """The peak that bounds the arithmetic: a key of `Calibration.peak_tflops`."""
+    """Whose peak bounds the arithmetic, as in `Traffic.math`."""
 
 
 FORMATS: Mapping[Precision, WeightFormat] = {
     Precision.BF16: WeightFormat(16, 0, None, converted=False, math="bf16"),
     Precision.W8A16: WeightFormat(8, 4, None, converted=True, math="bf16"),
-    Precision.W8A8: WeightFormat(8, 4, None, converted=False, math="int8"),
+    Precision.W8A8: WeightFormat(8, 4, None, converted=False, math=EIGHT_BIT),
     Precision.W4A16: WeightFormat(4, 2, 128, converted=True, math="bf16"),
 }
 """8 bits: one float32 scale per output column. 4 bits: one 16-bit scale per output column and

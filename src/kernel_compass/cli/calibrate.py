@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kernel_compass.cli import calibration_progress
-from kernel_compass.cli.options import FormatOption, JsonOption
+from kernel_compass.cli.options import JsonOption
 from kernel_compass.cli.output import STDOUT, chosen_format, color_of, emit, prepare, width_of
 from kernel_compass.errors import CalibrationError, UsageError
 from kernel_compass.report.formats import Format, Style
@@ -28,14 +29,35 @@ NameArgument = Annotated[
 ]
 ShowOption = Annotated[bool, typer.Option("--show", help="Show a calibration; measure nothing.")]
 QuickOption = Annotated[
-    bool, typer.Option("--quick", help="Half of the sizes, fewer samples: about a minute.")
+    bool,
+    typer.Option("--quick", help="Half of the sizes, fewer samples: 12 seconds on an H200."),
 ]
 DeviceOption = Annotated[
-    int, typer.Option("--device", metavar="INDEX", min=0, help="Which GPU, as CUDA counts.")
+    int | None,
+    typer.Option("--device", metavar="INDEX", min=0, help="Which GPU, as CUDA counts. Default: 0."),
 ]
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", min=1.0, help="Give up after this time."),
+]
+
+
+class _Form(StrEnum):
+    """The forms a calibration has; a table of all its numbers is none of them."""
+
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+FormOption = Annotated[
+    _Form | None,
+    typer.Option(
+        "--format",
+        help="Form of what is shown. Default: with --show that of --output's suffix (.json, .md), "
+        "else terminal.",
+        show_default=False,
+    ),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -53,28 +75,43 @@ def calibrate(
     name: NameArgument = None,
     show: ShowOption = False,
     quick: QuickOption = False,
-    device: DeviceOption = 0,
+    device: DeviceOption = None,
     timeout: TimeoutOption = None,
-    format: FormatOption = None,
+    format: FormOption = None,
     json: JsonOption = False,
     output: OutputOption = None,
 ) -> None:
     """Measure what this machine can do: bandwidths, effective L2, peaks, launch costs, noise.
 
-    It takes some minutes, should have the GPU to itself, and is stored for the other commands
+    It takes about a minute, should have the GPU to itself, and is stored for the other commands
     under this device and driver. With --show it measures nothing and needs no GPU.
     """
-    kind = chosen_format(format, json, output if show else None)
+    form = None if format is None else Format(format.value)
+    kind = chosen_format(form, json, output if show else None)
     if kind is Format.CSV:
         raise UsageError("A calibration has no CSV form.", "Choose json, markdown or terminal.")
     if show:
+        _check_measures_nothing(quick, device, timeout)
         _show(name, kind, output)
         return
     if name is not None:
         found = f"{name!r} names a calibration to show, and --show is not there."
         raise UsageError(found, f"kernel-compass calibrate --show {name}")
     prepare(output)
-    _measure(quick, device, timeout, kind, output)
+    _measure(quick, device or 0, timeout, kind, output)
+
+
+def _check_measures_nothing(quick: bool, device: int | None, timeout: float | None) -> None:
+    """No option of measuring beside `--show`.
+
+    Raises:
+        UsageError: there is one.
+    """
+    options = {"--quick": quick, "--device": device is not None, "--timeout": timeout is not None}
+    given = [name for name, there in options.items() if there]
+    if given:
+        found = f"--show measures nothing, so {' and '.join(given)} cannot go with it."
+        raise UsageError(found, "Leave out --show to measure, or the rest to look.")
 
 
 def _show(name: str | None, kind: Format, output: Path | None) -> None:

@@ -29,7 +29,7 @@ class CacheFit(StrEnum):
     FITS = "fits"
     SPILLS = "spills"
     EDGE = "edge"
-    """Within the uncertainty of the measured capacity."""
+    """Within the soft transition around the measured capacity: a part of it stays."""
     UNKNOWN = "unknown"
 
 
@@ -81,7 +81,8 @@ class FormatAdvice:
     estimate: Estimate | None
     """A kernel that nobody has probed."""
     at_most: float | None
-    """Estimated bf16 time over this format's floor: the most that can be won."""
+    """Estimated bf16 time over this format's floor: the most that can be won; in situ the larger of
+    warm's and cold's."""
     errors: tuple[ErrorGuide, ...]
     within_budget: bool | None
     """Whether one of the formats keeps the error budget; `None` without a budget."""

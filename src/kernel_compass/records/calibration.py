@@ -92,7 +92,8 @@ class Calibration:
     peak_tflops: Mapping[str, Quantity]
     """Dense peaks by format: `bf16`, `fp8`, `int8`, `fp32`; TFLOP/s (TOP/s for int8)."""
     dequantization_tweights_s: Mapping[str, Quantity]
-    """By format (`int4`, `int8`, `fp8`): 1e12 weights converted to bf16 a second."""
+    """By format (`int4`, `int8`, `fp8`): 1e12 weights converted to bf16 a second, one by one;
+    `int4_packed`: two at a time by a bit trick."""
     t0_graph_us: Quantity
     """Marginal fixed cost of a launch in a CUDA graph."""
     t0_eager_us: Quantity

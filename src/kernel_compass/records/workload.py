@@ -72,7 +72,8 @@ class Traffic:
     dequantized_weights: int = 0
     """Weights that must be converted before the arithmetic; 0 where it takes them as stored."""
     math: str = "bf16"
-    """Which peak of the calibration bounds the arithmetic: a key of `Calibration.peak_tflops`."""
+    """Which peak bounds the arithmetic: a key of `Calibration.peak_tflops`, or `8bit`, the faster
+    of `fp8` and `int8`, for a kernel that may choose."""
     tokens: int | None = None
     """M, the rows that meet every weight: what a tile rounds up; `None` = not known."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -15,6 +15,7 @@ from kernel_compass.records.advice import (
     WorkloadAdvice,
 )
 from kernel_compass.records.calibration import Basis
+from kernel_compass.records.workload import Precision
 from kernel_compass.report.formats import Format, Style
 from kernel_compass.report.phrases import count_text, plain
 from kernel_compass.report.render import DEFAULT_WIDTH
@@ -36,7 +37,8 @@ LEGEND = (
     "extrapolated); achievable, not a physical bound",
     "estimate: the latency model for a kernel nobody has probed, with its error band; it orders "
     "candidates and never accepts one",
-    "at most: estimated bf16 time over the format's floor",
+    "at most: estimated bf16 time over the format's floor (in situ the larger of warm's and "
+    "cold's); a bf16 kernel slower than estimated leaves more",
     "error: relative Frobenius error on Gaussian data; a guide, your tensors decide",
 )
 W8A8_NOTE = (
@@ -117,10 +119,48 @@ def at_most_text(row: FormatAdvice) -> str:
     return MISSING if row.at_most is None else f"{row.at_most:.2f}x"
 
 
-def errors_text(row: FormatAdvice) -> str:
-    """`int8 0.9 %, fp8 2.6 %`, and whether the budget holds it."""
-    errors = ", ".join(f"{g.format} {percent_text(g.relative_pct)}" for g in row.errors)
-    return f"{errors}; over budget" if row.within_budget is False else errors
+def errors_text(row: FormatAdvice, budget_pct: float | None) -> str:
+    """`int8 1.2 %, fp8 3.7 % (over)`: each format that the budget does not hold is marked."""
+    return ", ".join(
+        f"{guide.format} {percent_text(guide.relative_pct)}"
+        + (" (over)" if budget_pct is not None and guide.relative_pct > budget_pct else "")
+        for guide in row.errors
+    )
+
+
+def budget_text(advice: Advice) -> str:
+    """The budget and what it excludes: `error budget 3 %; over it: w8a8 in fp8, ...`; or empty."""
+    budget = advice.budget_pct
+    if budget is None:
+        return ""
+    rows = (row for item in advice.workloads for regime in item.regimes for row in regime.formats)
+    over = dict.fromkeys(
+        f"{row.precision.value} in {guide.format}"
+        for row in rows
+        for guide in row.errors
+        if guide.relative_pct > budget
+    )
+    beyond = f"; over it: {', '.join(over)}" if over else "; nothing is over it"
+    return f"error budget {budget:g} %{beyond}"
+
+
+def floor_notes(rows: Iterable[FormatAdvice]) -> list[str]:
+    """Why floors are extrapolated, each reason once with the formats it is true of."""
+    found: dict[str, set[Precision]] = {}
+    for row in rows:
+        for note in row.floor.notes if row.floor else ():
+            found.setdefault(note, set()).add(row.precision)
+    return [
+        f"~ floor of {', '.join(p.value for p in Precision if p in named)}: {plain(note)}"
+        for note, named in found.items()
+    ]
+
+
+def estimated_ratio(row: FormatAdvice, baseline: FormatAdvice) -> float | None:
+    """Estimated bf16 time over this format's: what orders the candidates for a probe."""
+    if row.estimate is None or baseline.estimate is None or row.estimate.time_us <= 0:
+        return None
+    return baseline.estimate.time_us / row.estimate.time_us
 
 
 def verdict_text(row: FormatAdvice) -> str:
@@ -128,7 +168,7 @@ def verdict_text(row: FormatAdvice) -> str:
     return "baseline" if row.verdict is None else VERDICTS[row.verdict]
 
 
-def format_cells(row: FormatAdvice) -> list[str]:
+def format_cells(row: FormatAdvice, budget_pct: float | None) -> list[str]:
     """One precision as cells of `FORMAT_HEADS`."""
     return [
         row.precision.value,
@@ -137,7 +177,7 @@ def format_cells(row: FormatAdvice) -> list[str]:
         floor_text(row.floor),
         estimate_text(row),
         at_most_text(row),
-        errors_text(row),
+        errors_text(row, budget_pct),
         verdict_text(row),
     ]
 
@@ -145,7 +185,7 @@ def format_cells(row: FormatAdvice) -> list[str]:
 FORMAT_HEADS = (
     "precision",
     "working set",
-    "stays in L2",
+    "fits L2",
     "floor",
     "estimate",
     "at most",

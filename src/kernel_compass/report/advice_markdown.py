@@ -18,6 +18,9 @@ def write(advice: Advice, _style: Style) -> str:
 def _lines(advice: Advice) -> Iterator[str]:
     yield f"## {escape(words.title(advice))}"
     yield ""
+    if advice.budget_pct is not None:
+        yield f"{escape(words.budget_text(advice))}."
+        yield ""
     for item in advice.workloads:
         yield f"### {escape(words.workload_title(item))}"
         yield ""
@@ -25,24 +28,26 @@ def _lines(advice: Advice) -> Iterator[str]:
             yield f"{escape(item.assumption)}."
             yield ""
         for regime in item.regimes:
-            yield from _regime(regime)
+            yield from _regime(regime, advice.budget_pct)
     for text in words.totals_texts(advice):
         yield f"- {escape(text)}"
     for text in (*advice.notes, *words.LEGEND, words.W8A8_NOTE):
         yield f"- {escape(text)}"
 
 
-def _regime(regime: RegimeAdvice) -> Iterator[str]:
+def _regime(regime: RegimeAdvice, budget_pct: float | None) -> Iterator[str]:
     yield f"**{escape(regime.regime.value)}**"
     yield ""
     yield _row(words.FORMAT_HEADS)
     yield _row([":--", "--:", ":--", "--:", "--:", "--:", ":--", ":--"])
     for row in regime.formats:
-        yield _row([escape(cell) for cell in words.format_cells(row)])
+        yield _row([escape(cell) for cell in words.format_cells(row, budget_pct)])
     yield ""
     for row in regime.formats:
         if row.reason:
             yield f"- {row.precision.value}: {escape(row.reason)}"
+    for note in words.floor_notes(regime.formats):
+        yield f"- {escape(note)}"
     yield ""
 
 
