@@ -306,3 +306,19 @@ def test_no_probes_change_nothing(say, tmp_path):
     file = tmp_path / "empty.json"
     file.write_text("[]")
     assert say(*BMM, "--gpu", "h200", "--probes", file) == say(*BMM, "--gpu", "h200")
+
+
+def test_the_intensity_of_each_level(say):
+    words = ("advise", "bmm", "128x16x128x512", "--gpu", "h200", "--json")
+    _, out, _ = say(*words)
+    warm, cold = decode(out).workloads[0].regimes
+    flops, weights = 2 * 128 * 16 * 128 * 512, 128 * 128 * 512 * 2
+    moved = weights + 128 * 16 * (128 + 512) * 2
+    assert warm.formats[0].l2_flops_per_byte == pytest.approx(flops / moved)
+    assert warm.formats[0].dram_flops_per_byte is None
+    assert cold.formats[0].dram_flops_per_byte == pytest.approx(flops / weights)
+    _, out, _ = say(
+        "advise", "bmm", "128x16x128x4096", "--gpu", "h200", "--regime", "warm", "--json"
+    )
+    (spilled,) = decode(out).workloads[0].regimes
+    assert spilled.formats[0].dram_flops_per_byte == spilled.formats[0].l2_flops_per_byte

@@ -14,6 +14,7 @@ from kernel_compass.analysis.paying import Contender, Ruling, in_situ, ruling
 from kernel_compass.analysis.traffic import traffic
 from kernel_compass.records.advice import (
     Advice,
+    CacheFit,
     Estimate,
     FloorEstimate,
     FormatAdvice,
@@ -127,14 +128,19 @@ class Adviser:
             rulings = {p: in_situ(warm[p], cold[p]) for p in Precision}
         else:
             rulings = self._rulings(field, regime)
-        rows = (self._format(p, needs[p], field[p], rulings[p]) for p in Precision)
+        rows = (self._format(p, needs[p], field[p], rulings[p], regime) for p in Precision)
         return RegimeAdvice(regime, tuple(rows))
 
     def _rulings(self, field: Field, regime: Regime) -> dict[Precision, Ruling]:
         return {p: ruling(field[p], field[BASELINE], regime) for p in Precision}
 
     def _format(
-        self, precision: Precision, need: Traffic, contender: Contender, found: Ruling
+        self,
+        precision: Precision,
+        need: Traffic,
+        contender: Contender,
+        found: Ruling,
+        regime: Regime,
     ) -> FormatAdvice:
         guides = error_guides(precision, self._calibration)
         return FormatAdvice(
@@ -149,6 +155,8 @@ class Adviser:
             within_budget=within_budget(guides, self._budget_pct),
             verdict=None if precision is BASELINE else found.verdict,
             reason="" if precision is BASELINE else found.reason,
+            l2_flops_per_byte=need.flops / need.total_bytes,
+            dram_flops_per_byte=_dram_intensity(need, contender.fit, regime),
         )
 
     def _contenders(self, needs: Needs, regime: Regime) -> Field:
@@ -202,6 +210,14 @@ def _beyond_comparison(workloads: Sequence[WorkloadAdvice]) -> Iterator[str]:
             f"{most:,} tokens: the latency model was compared with kernels of up to "
             f"{MOST_TOKENS_COMPARED} tokens; beyond, its bands are wide and unproven"
         )
+
+
+def _dram_intensity(need: Traffic, fit: CacheFit, regime: Regime) -> float | None:
+    """FLOP over the bytes that DRAM serves: the weights when cold, all of them beyond L2."""
+    if regime is Regime.COLD:
+        return need.flops / need.weight_bytes
+    spills = regime is Regime.WARM and fit is CacheFit.SPILLS
+    return need.flops / need.total_bytes if spills else None
 
 
 def _floor_estimate(found: Floor | None) -> FloorEstimate | None:

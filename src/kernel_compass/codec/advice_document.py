@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kernel_compass.codec.diagnosis_document import DeviceDocument
 
@@ -63,6 +64,8 @@ class FormatDocument(msgspec.Struct):
     within_budget: bool | None
     verdict: str | None
     reason: str
+    l2_flops_per_byte: float | UnsetType = UNSET
+    dram_flops_per_byte: float | UnsetType = UNSET
 
 
 class RegimeDocument(msgspec.Struct):

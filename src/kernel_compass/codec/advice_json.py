@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kernel_compass.codec import advice_document as doc
 from kernel_compass.codec.advice_document import SCHEMA
@@ -111,7 +112,17 @@ def _format_document(f: FormatAdvice) -> doc.FormatDocument:
         within_budget=f.within_budget,
         verdict=f.verdict and f.verdict.value,
         reason=f.reason,
+        l2_flops_per_byte=_or_unset(f.l2_flops_per_byte),
+        dram_flops_per_byte=_or_unset(f.dram_flops_per_byte),
     )
+
+
+def _or_unset(value: float | None) -> float | UnsetType:
+    return UNSET if value is None or not isfinite(value) else value
+
+
+def _or_none(value: float | UnsetType) -> float | None:
+    return None if isinstance(value, UnsetType) else value
 
 
 def _finite(value: float | None) -> float | None:
@@ -177,4 +188,6 @@ def _format(f: doc.FormatDocument) -> FormatAdvice:
         within_budget=f.within_budget,
         verdict=None if f.verdict is None else Verdict(f.verdict),
         reason=f.reason,
+        l2_flops_per_byte=_or_none(f.l2_flops_per_byte),
+        dram_flops_per_byte=_or_none(f.dram_flops_per_byte),
     )

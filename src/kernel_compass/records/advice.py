@@ -89,6 +89,10 @@ class FormatAdvice:
     verdict: Verdict | None
     """`None` for bf16, which the others are compared with."""
     reason: str
+    l2_flops_per_byte: float | None = None
+    """Intensity at L2: FLOP over all bytes, once."""
+    dram_flops_per_byte: float | None = None
+    """Intensity at DRAM: FLOP over the bytes it serves; `None` where L2 serves all, or in situ."""
 
 
 @dataclass(frozen=True)
