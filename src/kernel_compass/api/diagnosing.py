@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernel_compass.analysis.joining import report_joined, report_one
-from kernel_compass.api.calibration_choice import capture_calibration
+from kernel_compass.api.calibration_choice import capture_calibration, missing_calibration
 from kernel_compass.api.timelines import (
     diagnose_timeline,
     diagnose_timelines,
@@ -106,8 +107,13 @@ def diagnose_profiles(
     device = next((p.device for p in profiles if p.device is not None), None)
     machine = capture_calibration(calibration, device)
     if len(profiles) == 1:
-        return report_one(profiles[0], label, machine)
-    return report_joined({p.source.regime: p for p in profiles}, label, machine)
+        report = report_one(profiles[0], label, machine)
+    else:
+        report = report_joined({p.source.regime: p for p in profiles}, label, machine)
+    if machine is not None:
+        return report
+    lacking = missing_calibration(calibration, device, "no headroom")
+    return replace(report, warnings=(*report.warnings, *lacking))
 
 
 def _jobs(profiles: Sequence[Profile]) -> list[list[Profile]]:

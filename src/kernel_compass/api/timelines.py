@@ -11,7 +11,8 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.joining import foreign_calibration
 from kernel_compass.analysis.timeline_diagnosis import Floor
 from kernel_compass.analysis.timeline_report import report_timeline
-from kernel_compass.api.calibration_choice import capture_calibration
+from kernel_compass.analysis.timeline_runs import FixedCost
+from kernel_compass.api.calibration_choice import capture_calibration, missing_calibration
 from kernel_compass.errors import CalibrationError
 from kernel_compass.profiling.capture_index import INDEX_NAME
 from kernel_compass.profiling.kineto import looks_like_json, read_traces
@@ -94,14 +95,17 @@ def diagnose_traces(
 def _report(trace: Trace, label: str | None, word: str | None) -> Report:
     machine = capture_calibration(word, trace.device)
     if machine is None:
-        return report_timeline(trace, label)
+        report = report_timeline(trace, label)
+        lacking = missing_calibration(word, trace.device, "no estimates, no headroom")
+        return replace(report, warnings=(*report.warnings, *lacking))
     notes = foreign_calibration(trace.device, machine)
     ceilings: Ceilings | None = None
     try:
         ceilings = Ceilings.of(machine)
     except CalibrationError as error:
         notes.append(f"no bandwidth is judged: {error.found}")
-    report = report_timeline(trace, label, ceilings, _floor(machine))
+    fixed = FixedCost.of(machine.t0_graph_us.value)
+    report = report_timeline(trace, label, ceilings, _floor(machine), fixed)
     warnings = (*report.warnings, *notes)
     return replace(report, warnings=warnings, calibration=machine.name)
 
