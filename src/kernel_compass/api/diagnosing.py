@@ -9,9 +9,11 @@ from pathlib import Path
 from kernel_compass.analysis.joining import report_joined, report_one
 from kernel_compass.api.calibration_choice import capture_calibration, missing_calibration
 from kernel_compass.api.timelines import (
+    OnError,
     diagnose_timeline,
     diagnose_timelines,
     is_timeline,
+    told,
     traces_in,
 )
 from kernel_compass.errors import UsageError
@@ -29,6 +31,7 @@ def diagnose_files(
     joined: Mapping[Regime, Path] | None = None,
     label: str | None = None,
     calibration: str | None = None,
+    on_error: OnError | None = None,
 ) -> list[Report]:
     """One report per file, plus one for the files joined as regimes of one program.
 
@@ -41,6 +44,8 @@ def diagnose_files(
         label: overrides the captures' own label.
         calibration: what headroom rests on: a name, a file, `this`, `none`; `None` = this
             machine's or the shipped one of the capture's own device, if there is one.
+        on_error: takes what is wrong with one of the captures in a folder, and the others are
+            reported; without it the first failure is raised.
 
     Raises:
         CalibrationError: the named calibration cannot be used.
@@ -50,7 +55,7 @@ def diagnose_files(
     reports: list[Report] = []
     for path in files:
         if path.is_dir():
-            reports += _diagnose_folder(path, label, calibration)
+            reports += _diagnose_folder(path, label, calibration, on_error)
         elif is_timeline(path):
             reports += diagnose_timeline(path, label, calibration)
         else:
@@ -63,14 +68,17 @@ def diagnose_files(
     return reports
 
 
-def _diagnose_folder(folder: Path, label: str | None, calibration: str | None) -> list[Report]:
+def _diagnose_folder(
+    folder: Path, label: str | None, calibration: str | None, on_error: OnError | None
+) -> list[Report]:
     """What `profile --save` kept there, and the timelines beside it."""
     traces = traces_in(folder)
     reports: list[Report] = []
     if (folder / INDEX_NAME).exists() or not traces:
-        jobs = _jobs(read_saved(folder))
-        reports = [diagnose_profiles(job, label, calibration) for job in jobs]
-    return reports + diagnose_timelines(traces, label, calibration)
+        with told(on_error):
+            jobs = _jobs(read_saved(folder, on_error))
+            reports = [diagnose_profiles(job, label, calibration) for job in jobs]
+    return reports + diagnose_timelines(traces, label, calibration, on_error)
 
 
 def _refuse_timelines(joined: Mapping[Regime, Path]) -> None:

@@ -60,8 +60,9 @@ def diagnose(
     """Say what limits the kernels in Nsight Compute files or torch.profiler traces, and what would
     help. Needs no GPU.
 
-    With several reports, JSON is an array and CSV one table. When some files cannot be used, the
-    others are reported all the same, and the exit code is that of the first failure.
+    With several reports, JSON is an array and CSV one table. When some files, named or in a folder,
+    cannot be used, the others are reported all the same, and the exit code is that of the first
+    failure.
     """
     kind = chosen_format(format, json, output)
     joined = joined_files(regime or ())
@@ -71,7 +72,8 @@ def diagnose(
     prepare(output)
     reports, errors = _reports(plain, joined, label, calibration)
     if reports:
-        show(reports, kind, output, as_list=len(plain) + bool(joined) > 1)
+        several = max(len(plain) + bool(joined), len(reports) + len(errors)) > 1
+        show(reports, kind, output, as_list=several)
     if errors:
         raise Failures(errors)
 
@@ -114,14 +116,15 @@ def _reports(
     """A report for every input that can be used, and the failures of the others."""
     from kernel_compass import api
 
+    reports: list[Report] = []
+    errors: list[KernelCompassError] = []
     jobs: list[tuple[Sequence[Path], Callable[[], list[Report]]]] = [
-        ([path], partial(api.diagnose_files, [path], {}, label, calibration)) for path in plain
+        ([path], partial(api.diagnose_files, [path], {}, label, calibration, errors.append))
+        for path in plain
     ]
     if joined:
         together = partial(api.diagnose_files, [], joined, label, calibration)
         jobs.append((list(joined.values()), together))
-    reports: list[Report] = []
-    errors: list[KernelCompassError] = []
     for paths, job in jobs:
         try:
             _check_readable(paths)

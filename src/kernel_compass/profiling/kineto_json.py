@@ -84,6 +84,8 @@ class TraceFile:
             block = next(self._blocks, b"")
         except DamagedCapture as error:
             cause = error.__cause__ or error
+            if not isinstance(cause, EOFError):
+                raise self._damaged(reason_of(cause), 0) from error
             raise self._cut(f": {reason_of(cause)}") from error
         self._buffer += block
         return bool(block)
