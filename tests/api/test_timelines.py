@@ -130,6 +130,34 @@ def test_a_timeline_has_no_place_among_regimes(tmp_path: Path) -> None:
         diagnose_files([], {Regime.WARM: path, Regime.COLD: TRUTH})
 
 
+def test_a_timeline_beside_a_capture(tmp_path: Path) -> None:
+    """The capture's kernels are bmm products; the trace has one of them, with gaps before it."""
+    (alone,) = diagnose_files([TRUTH])
+    trace = TraceBuilder()
+    for item in alone.kernels:
+        kernel = item.kernel
+        for at in range(3):
+            trace.kernel(100.0 * at, 2.0, kernel.name, grid=kernel.grid, block=kernel.block)
+    path = trace.write(tmp_path / "t.json")
+    (report,) = diagnose_files([TRUTH], timeline=path)
+    assert report.timeline is None  # the capture's report, not the trace's
+    for item, old in zip(report.kernels, alone.kernels, strict=True):
+        suspected = old.kernel.diagnosis.limiter is Limiter.LAUNCH_BOUND
+        assert (item.kernel.diagnosis != old.kernel.diagnosis) is suspected
+
+
+def test_a_timeline_of_several_processes_or_another_gpu_judges_no_capture(tmp_path: Path) -> None:
+    trace = eager_steps()
+    ranks = [{**e, "pid": f"[TP{n:02d}] {e['pid']}"} for n in (0, 1) for e in trace.events]
+    both = TraceBuilder(events=ranks).write(tmp_path / "ranks.json")
+    with pytest.raises(UsageError, match="holds 2 processes"):
+        diagnose_files([TRUTH], timeline=both)
+    other = trace.write(tmp_path / "t.json", deviceProperties=[H200 | {"name": H100}])
+    with pytest.raises(UsageError, match="The timeline is of an NVIDIA H100"):
+        diagnose_profiles([replace(read_capture(TRUTH), device=Device("NVIDIA H200"))],
+                          timeline=diagnose_files([other])[0])  # fmt: skip
+
+
 def test_the_document_keeps_the_contract_and_comes_back(tmp_path: Path) -> None:
     trace = eager_steps()
     trace.copy(90_000, 12, 4096)

@@ -1,8 +1,9 @@
 """Kernels of a capture in a timeline of the same program, whose names are spelled otherwise.
 
-ncu and CUPTI print template arguments and anonymous namespaces differently. So what is the same is
-looked for: the function's base name, grid and block. Several kernels that agree in these are not
-told apart, unless their whole names are equal.
+ncu and CUPTI print template arguments and namespaces differently. So what is the same is looked
+for: the function's base name, grid and block, and the words of the whole name, of which one
+spelling may have more than the other but not each its own. (In a recorded block base name, grid
+and block alone would take a multiplication for a negation.) What fits several is not told.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ Seen = Callable[[KernelProfile], LaunchEvidence | None]
 
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _INNERMOST = re.compile(r"<[^<>]*>")
+_WORD = re.compile(r"[A-Za-z_]\w{3,}")
+_NOISE = frozenset(
+    {
+        *("native", "unnamed", "anonymous", "namespace", "instance", "lambda", "operator"),
+        *("const", "void", "true", "false", "bool", "long", "unsigned"),
+    }
+)
+"""Words that one spelling has and the other has not."""
+
 _Item = TypeVar("_Item")
 _Key = tuple[str, Dim3 | None, Dim3 | None]
 
@@ -35,6 +45,12 @@ def base_name(name: str) -> str:
         text, before = _INNERMOST.sub("", text), text
     head = re.split(r"[(<]", text, maxsplit=1)[0].strip()
     return head.split()[-1].rpartition("::")[2] if head else name
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two spellings can be of one kernel."""
+    first, second = (frozenset(_WORD.findall(name)) - _NOISE for name in (one, other))
+    return first <= second or second <= first
 
 
 def seen_in(timeline: Report, kernels: Iterable[KernelProfile], fixed: FixedCost = TYPICAL) -> Seen:
@@ -51,10 +67,12 @@ def seen_in(timeline: Report, kernels: Iterable[KernelProfile], fixed: FixedCost
     def seen(kernel: KernelProfile) -> LaunchEvidence | None:
         known = theirs.get(_key(kernel), [])
         same = [item for item in known if item.kernel.name == kernel.name]
+        same = same or [item for item in known if alike(item.kernel.name, kernel.name)]
         if len(same) != 1:
-            alike = {one.name for one in mine.get(_key(kernel), [])}
-            same = known if len(known) == 1 and len(alike) <= 1 else []
-        return _evidence(same[0], fixed) if same else None
+            return None
+        rivals = [one for one in mine.get(_key(kernel), []) if alike(one.name, same[0].kernel.name)]
+        exact = same[0].kernel.name == kernel.name
+        return _evidence(same[0], fixed) if exact or len(rivals) <= 1 else None
 
     return seen
 
@@ -73,7 +91,7 @@ def with_notes(report: Report, path: str) -> Report:
         return report
     note = (
         f"{silent:,} of {len(suspected):,} launch_bound kernels are as counters alone suspect: in "
-        f"the timeline {path} no kernel, or more than one, has their function, grid and block."
+        f"the timeline {path} no kernel, or more than one, has their name, grid and block."
     )
     return replace(report, warnings=(*report.warnings, note))
 

@@ -22,6 +22,7 @@ from kernel_compass.errors import UsageError
 from kernel_compass.profiling.capture import read_capture
 from kernel_compass.profiling.capture_index import INDEX_NAME
 from kernel_compass.profiling.ncu_saved import read_saved
+from kernel_compass.records.device import Device
 from kernel_compass.records.profile import Profile, Regime
 from kernel_compass.records.report import Report
 
@@ -129,7 +130,8 @@ def diagnose_profiles(
 
     Raises:
         CalibrationError: the named calibration cannot be used.
-        UsageError: two captures of the same regime, which cannot be one program's.
+        UsageError: two captures of the same regime, which cannot be one program's, or a timeline
+            of another GPU.
     """
     regimes = [p.source.regime for p in profiles]
     if len(set(regimes)) < len(regimes) or not regimes:
@@ -142,6 +144,7 @@ def diagnose_profiles(
     machine = capture_calibration(calibration, device)
     seen = None
     if timeline is not None:
+        _refuse_another_gpu(timeline, device)
         fixed = FixedCost.of(machine.t0_graph_us.value if machine else None)
         seen = seen_in(
             timeline, {k.identity: k for p in profiles for k in p.kernels}.values(), fixed
@@ -156,6 +159,17 @@ def diagnose_profiles(
         return report
     lacking = missing_calibration(calibration, device, "no headroom")
     return replace(report, warnings=(*report.warnings, *lacking))
+
+
+def _refuse_another_gpu(timeline: Report, device: Device | None) -> None:
+    theirs = timeline.device.name if timeline.device else None
+    mine = device.name if device else None
+    if mine is not None and theirs is not None and mine != theirs:
+        raise UsageError(
+            f"The timeline is of an {theirs}, the capture of an {mine}: launches of one say "
+            "nothing of the other.",
+            "Record both on one GPU, or report each by itself.",
+        )
 
 
 def _jobs(profiles: Sequence[Profile]) -> list[list[Profile]]:
