@@ -335,6 +335,24 @@ def test_a_calibration_of_another_gpu_is_told(tmp_path: Path) -> None:
     assert any("A100" in warning for warning in report.warnings)
 
 
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernel_compass", "diagnose", *map(str, words)],
+        capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+
+
+def test_the_option_timeline_of_a_process(tmp_path: Path) -> None:
+    path = eager_steps().write(tmp_path / "t.json")
+    done = command("--json", "--regime", f"warm={TRUTH}", "--timeline", path)
+    assert (done.returncode, json.loads(done.stdout)["sources"][0]["regime"]) == (0, "warm")
+    assert command("--timeline", path).returncode == 2  # it judges captures, and there is none
+    missing = command(TRUTH, "--timeline", tmp_path / "none.json")
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert "none.json" in missing.stderr
+
+
 def test_exit_codes_of_a_process(tmp_path: Path) -> None:
     good = eager_steps().write(tmp_path / "good.json")
     bad = tmp_path / "bad.json"
