@@ -17,6 +17,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+INSTALL_TORCH = "pip install torch triton nvidia-ml-py"
+"""What gives a Python all that measuring and Triton kernels need: the extra `gpu`, which a name of
+this project can stand for only once it is on an index."""
+
 
 class KernelCompassError(Exception):
     """Base of all expected failures.

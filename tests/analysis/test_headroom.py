@@ -118,6 +118,18 @@ def test_another_gpus_calibration_is_warned_of() -> None:
     assert not report(kernel(9.0), calibration=h200()).warnings
 
 
+def test_the_share_of_an_empty_kernel_is_called_typical_on_another_gpu() -> None:
+    other = h200(environment=Environment(Device("NVIDIA H100 80GB HBM3")), name="h100")
+    told = [
+        room(9.0, machine, dram_bytes_read=16 * MIB, l2_bytes_read=16 * MIB).evidence[-1].meaning
+        for machine in (h200(), other)
+    ]
+    assert "typical" not in told[0]
+    assert "(1.5 us of it, typical of an H200 and not this GPU's)" in told[1]
+    long = room(68.74, other, dram_bytes_read=256 * MIB, dram_throughput_pct=85.0)
+    assert "typical" not in long.evidence[-1].meaning  # 60 us do not rest on it
+
+
 def test_joined_regimes_each_have_their_own() -> None:
     warm = kernel(5.76, dram_bytes_read=0.0, l2_bytes_read=16 * MIB)
     cold = kernel(8.62, dram_bytes_read=16 * MIB, l2_bytes_read=16 * MIB)

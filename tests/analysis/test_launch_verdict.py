@@ -76,6 +76,20 @@ def test_a_graph_without_gaps_and_a_long_duration_refute() -> None:
     assert "inside a CUDA graph" in " ".join(e.meaning for e in answer.evidence)
 
 
+def test_a_gap_of_nothing_refutes_and_is_told() -> None:
+    _, answer = both(LaunchEvidence(14.0, 0.0, 0.0, in_graph=False))
+    assert answer.limiter is Limiter.LATENCY_BOUND
+    assert ("gap_before_us", 0.0) in [(e.metric, e.value) for e in answer.evidence]
+
+
+def test_what_a_graph_launches_already_is_not_advised_to_be_captured() -> None:
+    suspected, answer = both(LaunchEvidence(2.0, 3.0, 0.0, in_graph=True))
+    assert answer.limiter is Limiter.LAUNCH_BOUND
+    assert "capture" in " ".join(suspected.advice)
+    assert "capture" not in " ".join(answer.advice)
+    assert len(answer.advice) == len(suspected.advice)
+
+
 def test_refuted_with_nothing_else_to_say() -> None:
     suspected = diagnose_kernel(short_kernel(), SOURCE, None)
     answer = with_timeline(suspected, LaunchEvidence(14.0, 0.8, 0.0, in_graph=True))

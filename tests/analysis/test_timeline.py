@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernel_compass.analysis.ceilings import Ceilings
 from kernel_compass.analysis.timeline_report import report_timeline
-from kernel_compass.analysis.timeline_runs import launch_runs
+from kernel_compass.analysis.timeline_runs import FixedCost, launch_runs
 from kernel_compass.analysis.timeline_spans import device_uses, gaps_before, stream_uses
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Flag, Headroom, Limiter
@@ -277,7 +277,8 @@ def test_known_bytes_against_a_calibrated_bandwidth(share: float, limiter: Limit
     ("share", "limiter"),
     [
         (0.8, Limiter.COMPUTE_BOUND),
-        (1.2, Limiter.COMPUTE_BOUND),  # a burst above the sustained peak
+        (1.04, Limiter.COMPUTE_BOUND),  # by as much as calibrations and clocks differ
+        (1.1, Limiter.LAUNCH_BOUND),  # more than there is: 4.2 us is what can be said
         (0.5, Limiter.LAUNCH_BOUND),  # 4.7 us, with gaps as long before them
         (3.0, Limiter.LAUNCH_BOUND),  # not to be believed: other work than the shapes say
     ],
@@ -288,6 +289,34 @@ def test_known_operations_against_a_calibrated_peak(share: float, limiter: Limit
     # So much bandwidth that the bytes cannot matter.
     answer = diagnosis(report(mm_events(duration), ceilings=ceilings(400.0)))
     assert answer.limiter is limiter
+    (told,) = [e for e in answer.evidence if e.metric == "compulsory_of_peak_pct"]
+    assert told.value == pytest.approx(100 * share)
+    assert ("more than there is" in told.meaning) is (share > 1.05)
+    assert ("over 100 %" in told.meaning) is (1.0 < share <= 1.05)
+
+
+def test_a_long_kernel_over_the_peak_claims_nothing_from_its_operator() -> None:
+    """Neither its operations nor the bytes of the same shapes, which reach 80 % of DRAM's rate."""
+    duration = MM_BYTES / (0.8 * 4.0e12) * 1e6
+    peak = 2 * 16 * 4096 * 14336 / duration / 1.1 / 1e6
+    low = replace(ceilings(4.0), peak_tflops={"bf16": peak})
+    answer = diagnosis(report(mm_events(duration), ceilings=low))
+    assert (answer.limiter, answer.confidence) == (Limiter.UNCLASSIFIED, 0.2)
+    fine = replace(ceilings(4.0), peak_tflops={"bf16": 2 * peak})
+    assert diagnosis(report(mm_events(duration), ceilings=fine)).limiter is Limiter.DRAM_BOUND
+
+
+def test_a_headroom_below_one_is_explained() -> None:
+    def room(floor_us: float):
+        answer = diagnosis(report(mm_events(30.0), floor=lambda *_: floor_us))
+        at = next(i for i, e in enumerate(answer.evidence) if e.metric == "floor_us")
+        return answer.headroom.value, answer.evidence[at], at
+
+    value, number, at = room(33.0)
+    assert (value, number.value) == (pytest.approx(30 / 33), 33.0)
+    assert "faster than the calibrated one" in number.meaning
+    assert at == 1  # among those that every output shows
+    assert "faster" not in room(20.0)[1].meaning
 
 
 def test_without_a_calibration_no_bandwidth_is_judged() -> None:
@@ -379,6 +408,91 @@ def test_graph_replays_are_counted_and_their_kernels_have_no_delay() -> None:
     assert found.timeline.launch_delay_us is None
     assert row(found, "k1").timeline.launches_in_graph == 3
     assert found.timeline.runs[0].in_graph
+
+
+def replays(gap_us: float, count: int = 3, kernels: int = 4) -> list[GpuEvent]:
+    """Replays of a graph whose kernels are all short, with an idle time before each of them."""
+    events, clock = [], 0.0
+    for _ in range(count):
+        call = ApiCall("cudaGraphLaunch", clock - 12.0, 10.0)
+        clock += gap_us
+        for at in range(kernels):
+            events.append(kernel(clock, 3.0, f"g{at}", call=call))
+            clock += 3.5
+    return events
+
+
+@pytest.mark.parametrize("gap", [0.5, 10.0, 100.0, 500.0])
+def test_a_run_ends_with_its_replay(gap: float) -> None:
+    """However short the gap between two replays is: they are two launches."""
+    found = report(replays(gap))
+    assert found.timeline is not None
+    (run,) = found.timeline.runs
+    assert (run.kernels, run.first, run.last, run.repeats) == (4, "g0", "g3", 3)
+    assert run.span_us == pytest.approx(3 * (4 * 3.5 - 0.5))
+    assert run.busy_us == pytest.approx(3 * 4 * 3.0)
+
+
+def test_the_gap_before_a_replay_is_not_its_first_kernels() -> None:
+    long = [replace(e, duration_us=3.0 if e.name != "g0" else 12.0) for e in replays(100.0)]
+    shifted = [replace(e, start_us=e.start_us + (9.0 if e.name != "g0" else 0)) for e in long]
+    found = report(shifted)
+    assert row(found, "g0").timeline.gap_before_us is None
+    assert row(found, "g1").timeline.gap_before_us == pytest.approx(0.5)
+    assert diagnosis(found, "g0").limiter is Limiter.UNCLASSIFIED
+    assert found.timeline.devices[0].idle_us > 180  # the GPU idles there all the same
+
+
+def test_a_run_ends_where_a_replay_begins_and_where_it_ends() -> None:
+    eager = [kernel(5.0 * i, 3.0, f"e{i}") for i in range(3)]
+    inside = [replace(e, start_us=e.start_us + 16.0) for e in replays(0.0, count=1)]
+    after = [kernel(32.0 + 5.0 * i, 3.0, f"f{i}") for i in range(3)]
+    found = report([*eager, *inside, *after])
+    assert sorted((r.first, r.last, r.in_graph) for r in found.timeline.runs) == [
+        ("e0", "e2", False), ("f0", "f2", False), ("g0", "g3", True),
+    ]  # fmt: skip
+
+
+def test_advice_for_kernels_of_a_graph_is_what_is_left() -> None:
+    (inside,) = diagnosis(report(replays(5.0)), "g1").advice
+    assert "fuse it" in inside
+    assert "capture" not in inside
+    (outside,) = diagnosis(report([kernel(10.0 * i, 3.0) for i in range(4)])).advice
+    assert "capture the run in a CUDA graph" in outside
+    both = [*replays(5.0), *(kernel(1000 + 10.0 * i, 3.0, "g1") for i in range(4))]
+    (mixed,) = diagnosis(report(both), "g1").advice
+    assert "capture the 4 of its 7 launches" in mixed
+
+
+def test_kernels_of_a_graph_say_why_nothing_is_estimated() -> None:
+    assert (
+        "12 of 12 kernel launches are replayed by CUDA graphs" in report(replays(5.0)).warnings[0]
+    )
+    assert report(mm_events(30.0)).warnings == ()
+
+
+def test_gaps_of_nothing_are_no_evidence() -> None:
+    metrics = {
+        e.metric for e in diagnosis(report([kernel(2.0 * i, 2.0) for i in range(9)])).evidence
+    }
+    assert not metrics & {"gap_before_us", "gap_late_pct"}
+    queued = [late(10.0 * i, 2.0, i) for i in range(9)]
+    metrics = {e.metric for e in diagnosis(report(queued)).evidence}
+    assert "gap_before_us" in metrics
+    assert "gap_late_pct" not in metrics
+
+
+def test_near_the_fixed_cost_is_what_the_calibration_says() -> None:
+    events = [kernel(5.0 * i, 5.0) for i in range(9)]
+    typical = diagnosis(report(events))
+    assert typical.limiter is Limiter.UNCLASSIFIED
+    assert "a typical value: this GPU's is not known" in typical.evidence[0].meaning
+    slow = report_timeline(trace(events), fixed=FixedCost.of(2.3))
+    answer = diagnosis(slow)
+    assert answer.limiter is Limiter.LAUNCH_BOUND
+    assert answer.evidence[0].threshold == pytest.approx(2.3 + 3.6)
+    assert "2.30 us by the calibration's t0" in answer.evidence[0].meaning
+    assert slow.timeline.runs[0].kernels == 9
 
 
 def test_an_event_of_no_duration_alone() -> None:

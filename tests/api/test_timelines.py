@@ -14,9 +14,10 @@ import jsonschema
 import pytest
 from kineto_files import H200, TraceBuilder, eager_steps
 
-from kernel_compass.api import diagnose_files
+from kernel_compass.api import diagnose_files, diagnose_profiles, read_capture
 from kernel_compass.codec.diagnosis_json import decode, encode, schema
 from kernel_compass.errors import CaptureError, NotAMetricTable, NotATimeline, UsageError
+from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Limiter
 from kernel_compass.records.profile import Regime
 from kernel_compass.report.formats import Format
@@ -82,6 +83,41 @@ def test_a_folder_with_a_damaged_rank_reports_none(tmp_path: Path) -> None:
         diagnose_files([tmp_path])
 
 
+def test_a_folder_with_a_damaged_rank_reports_the_others_to_who_takes_the_failure(
+    tmp_path: Path,
+) -> None:
+    for rank in (0, 1, 3):
+        info = {"rank": rank, "world_size": 4}
+        rank_trace(rank, 4).write(tmp_path / f"{rank}.json", distributedInfo=info)
+    whole = (tmp_path / "0.json").read_text()
+    (tmp_path / "2.json").write_text(whole[: len(whole) // 2])
+    (tmp_path / "4.json.gz").write_bytes(b"\x1f\x8bno archive at all")
+    errors: list[CaptureError] = []
+    found = diagnose_files([tmp_path], on_error=errors.append)
+    assert [report.label for report in found] == [f"rank {rank} of 4" for rank in (0, 1, 3)]
+    assert [name for e in errors for name in ("2.json", "4.json.gz") if name in e.found] == [
+        "2.json", "4.json.gz",
+    ]  # fmt: skip
+
+
+def test_a_damaged_capture_beside_traces_hides_neither(tmp_path: Path) -> None:
+    eager_steps().write(tmp_path / "t.json")
+    (tmp_path / "w.csv").write_bytes(TRUTH.read_bytes())
+    (tmp_path / "c.csv").write_bytes(TRUTH.read_bytes()[:-700])
+    entries = [
+        {"regime": regime, "capture": {"csv": name}, "label": "x"}
+        for regime, name in (("warm", "w.csv"), ("cold", "c.csv"))
+    ]
+    index = {"schema": "kernel-compass/captures/1", "captures": entries}
+    (tmp_path / "captures.json").write_text(json.dumps(index))
+    errors: list[CaptureError] = []
+    saved, timeline = diagnose_files([tmp_path], on_error=errors.append)
+    assert [source.regime for source in saved.sources] == [Regime.WARM]
+    assert timeline.timeline is not None
+    (error,) = errors
+    assert "c.csv" in error.found
+
+
 def test_a_folder_without_anything(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model": "x"}')
     with pytest.raises(NotAMetricTable):
@@ -92,6 +128,34 @@ def test_a_timeline_has_no_place_among_regimes(tmp_path: Path) -> None:
     path = eager_steps().write(tmp_path / "t.json")
     with pytest.raises(UsageError, match="in_situ"):
         diagnose_files([], {Regime.WARM: path, Regime.COLD: TRUTH})
+
+
+def test_a_timeline_beside_a_capture(tmp_path: Path) -> None:
+    """The capture's kernels are bmm products; the trace has one of them, with gaps before it."""
+    (alone,) = diagnose_files([TRUTH])
+    trace = TraceBuilder()
+    for item in alone.kernels:
+        kernel = item.kernel
+        for at in range(3):
+            trace.kernel(100.0 * at, 2.0, kernel.name, grid=kernel.grid, block=kernel.block)
+    path = trace.write(tmp_path / "t.json")
+    (report,) = diagnose_files([TRUTH], timeline=path)
+    assert report.timeline is None  # the capture's report, not the trace's
+    for item, old in zip(report.kernels, alone.kernels, strict=True):
+        suspected = old.kernel.diagnosis.limiter is Limiter.LAUNCH_BOUND
+        assert (item.kernel.diagnosis != old.kernel.diagnosis) is suspected
+
+
+def test_a_timeline_of_several_processes_or_another_gpu_judges_no_capture(tmp_path: Path) -> None:
+    trace = eager_steps()
+    ranks = [{**e, "pid": f"[TP{n:02d}] {e['pid']}"} for n in (0, 1) for e in trace.events]
+    both = TraceBuilder(events=ranks).write(tmp_path / "ranks.json")
+    with pytest.raises(UsageError, match="holds 2 processes"):
+        diagnose_files([TRUTH], timeline=both)
+    other = trace.write(tmp_path / "t.json", deviceProperties=[H200 | {"name": H100}])
+    with pytest.raises(UsageError, match="The timeline is of an NVIDIA H100"):
+        diagnose_profiles([replace(read_capture(TRUTH), device=Device("NVIDIA H200"))],
+                          timeline=diagnose_files([other])[0])  # fmt: skip
 
 
 def test_the_document_keeps_the_contract_and_comes_back(tmp_path: Path) -> None:
@@ -202,6 +266,56 @@ def test_without_a_calibration_nothing_is_estimated(tmp_path: Path) -> None:
     assert report.calibration is None
     assert diagnosis is not None
     assert (diagnosis.limiter, diagnosis.headroom) == (Limiter.UNCLASSIFIED, None)
+    assert report.warnings == ()  # it was asked for
+
+
+LACKING = "no estimates, no headroom; --calibration NAME|FILE, or kernel-compass calibrate"
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ([H200 | {"name": "NVIDIA RTX A6000"}], "no calibration of this GPU, NVIDIA RTX A6000: "),
+        ([], "the GPU is not stated, so there is no calibration of it: "),
+    ],
+)
+def test_why_nothing_is_estimated_is_said(properties: list, words: str, tmp_path: Path) -> None:
+    path = products(tmp_path, 42.0)
+    document = json.loads(path.read_text()) | {"deviceProperties": properties}
+    path.write_text(json.dumps(document))
+    (report,) = diagnose_files([path])
+    assert report.calibration is None
+    (warning,) = report.warnings
+    assert warning.startswith(words + LACKING)
+    assert json.loads(encode(report))["warnings"] == [warning]
+    assert warning in " ".join(render(report, Format.TERMINAL, width=400).split())
+
+
+def test_a_capture_of_a_gpu_without_a_calibration_says_so(tmp_path: Path) -> None:
+    (known,) = diagnose_files([TRUTH], calibration="h200")
+    (asked,) = diagnose_files([TRUTH], calibration="none")
+    assert not [w for w in (*known.warnings, *asked.warnings) if "--calibration" in w]
+    other = tmp_path / "other.csv"
+    other.write_bytes(TRUTH.read_bytes())
+    profile = replace(read_capture(other), device=Device("NVIDIA RTX A6000"))
+    report = diagnose_profiles([profile])
+    assert report.calibration is None
+    assert "no calibration of this GPU, NVIDIA RTX A6000: no headroom;" in report.warnings[-1]
+
+
+def test_a_trace_is_judged_by_its_own_gpus_fixed_cost(tmp_path: Path) -> None:
+    (shipped,) = diagnose_files([products(tmp_path, 5.0)])
+    (typical,) = diagnose_files([products(tmp_path, 5.0)], calibration="none")
+    first, second = (
+        next(
+            e for e in r.kernels[0].kernel.diagnosis.evidence if e.metric == "timeline_duration_us"
+        )
+        for r in (shipped, typical)
+    )
+    assert first.threshold == pytest.approx(2.326 + 3.6)  # the H100's t0
+    assert second.threshold == pytest.approx(4.5)
+    assert "typical" in second.meaning
+    assert "typical" not in first.meaning
 
 
 def test_headroom_of_a_kernel_that_takes_its_time(tmp_path: Path) -> None:
@@ -221,6 +335,24 @@ def test_a_calibration_of_another_gpu_is_told(tmp_path: Path) -> None:
     assert any("A100" in warning for warning in report.warnings)
 
 
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernel_compass", "diagnose", *map(str, words)],
+        capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+
+
+def test_the_option_timeline_of_a_process(tmp_path: Path) -> None:
+    path = eager_steps().write(tmp_path / "t.json")
+    done = command("--json", "--regime", f"warm={TRUTH}", "--timeline", path)
+    assert (done.returncode, json.loads(done.stdout)["sources"][0]["regime"]) == (0, "warm")
+    assert command("--timeline", path).returncode == 2  # it judges captures, and there is none
+    missing = command(TRUTH, "--timeline", tmp_path / "none.json")
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert "none.json" in missing.stderr
+
+
 def test_exit_codes_of_a_process(tmp_path: Path) -> None:
     good = eager_steps().write(tmp_path / "good.json")
     bad = tmp_path / "bad.json"
@@ -232,7 +364,10 @@ def test_exit_codes_of_a_process(tmp_path: Path) -> None:
             env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
         assert done.returncode == code, done.stderr
-        assert bool(done.stdout) is (good in files)
+        # A folder and several files report what is good in them.
+        assert bool(done.stdout) is (files != [bad])
+        reports = json.loads(done.stdout) if done.stdout else None
+        assert isinstance(reports, list) is (files not in ([good], [bad]))
         if code:
             assert "bad.json is cut off" in done.stderr
             assert "next: " in done.stderr

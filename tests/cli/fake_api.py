@@ -40,7 +40,7 @@ class FakeApi(types.ModuleType):
         self.calls = []
         self.failure = None
 
-    def diagnose_files(self, files, joined, label, calibration=None):
+    def diagnose_files(self, files, joined, label, calibration=None, on_error=None, timeline=None):
         self.calls.append((list(files), dict(joined), label))
         self.calibration = calibration
         if self.failure is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from kernel_compass.errors import AmbiguousCapture, CaptureError, DamagedCapture
 from kernel_compass.profiling.capture import read_capture
+from kernel_compass.records.profile import Profile
 
 COLUMNS = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream",
@@ -34,10 +35,10 @@ def rows(
 HEADER = ",".join(f'"{name}"' for name in COLUMNS) + "\n"
 
 
-def read(tmp_path: Path, text: str) -> None:
+def read(tmp_path: Path, text: str) -> Profile:
     path = tmp_path / "capture.csv"
     path.write_text(text)
-    read_capture(path)
+    return read_capture(path)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,10 @@ def test_what_ncu_does_not_clamp_is_kept(tmp_path: Path) -> None:
     odd = ("l1tex__throughput.avg.pct_of_peak_sustained_active", "%", "811.25")
     hit = ("lts__t_sector_hit_rate.pct", "%", "-0.50")
     difference = ("lts__t_sectors_op_read_lookup_miss.sum", "sector", "-2")
-    read(tmp_path, HEADER + rows(DURATION, SM, odd, hit, difference))
+    (kernel,) = read(tmp_path, HEADER + rows(DURATION, SM, odd, hit, difference)).kernels
+    assert kernel.metrics["l1_throughput_pct"] == 811.25
+    assert kernel.metrics["l2_hit_rate_pct"] == -0.5
+    assert kernel.metrics["l2_read_sectors_missed"] == -2.0
 
 
 def test_a_block_of_too_many_threads_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kernel_compass.errors import INSTALL_TORCH
 from kernel_compass.profiling import doctor
 from kernel_compass.records.request import Check, CheckStatus
 
@@ -49,6 +50,15 @@ def test_nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         assert found[name].cost
         assert found[name].remedy
     assert found["CUDA toolkit"].status is CheckStatus.WARNING
+    remedies = [check.remedy for check in found.values() if check.status is CheckStatus.MISSING]
+    assert sum("Install Nsight Compute" in remedy for remedy in remedies) == 1
+    assert "not tested" in found["counter permission"].found
+
+
+def test_packages_that_lack_name_the_one_way_to_get_them() -> None:
+    check = doctor._package("no-such-distribution-of-mine", "nothing runs")
+    assert (check.status, check.remedy) == (CheckStatus.MISSING, INSTALL_TORCH)
+    assert INSTALL_TORCH == "pip install torch triton nvidia-ml-py"
 
 
 def test_everything_works(machine: FakeMachine, gpu_works: None, capfd: object) -> None:

@@ -100,7 +100,7 @@ def test_no_launch_is_a_refusal(report: Path) -> None:
 
 @pytest.mark.usefixtures("without_package")
 def test_without_any_reader(report: Path) -> None:
-    with pytest.raises(MissingDependency, match=r"pip install 'kernel-compass\[report\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install ncu-report"):
         read_capture(report)
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kernel_compass import api
 from kernel_compass.api import diagnose_profiles, diagnose_timeline
+from kernel_compass.codec import calibration_json
 from kernel_compass.profiling.recorded import recorded_profiles
 from kernel_compass.records.diagnosis import Limiter
 from kernel_compass.records.report import Report, ReportKernel
 from kernel_compass.records.timeline import Behind
+from kernel_compass.report.formats import Format
+from kernel_compass.report.render import render
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "kineto"
 TRACES = sorted(FOLDER.glob("*.json.gz"))
@@ -160,5 +165,65 @@ def test_the_large_products_of_the_prefill_are_compute_bound() -> None:
     flops = 2 * 2048 * 4096 * (2 * 4096 + 3 * 14336) / 5
     assert first.timeline is not None
     assert first.timeline.flops == pytest.approx(flops)
-    assert first.kernel.diagnosis is not None
-    assert first.kernel.diagnosis.limiter is Limiter.COMPUTE_BOUND
+
+
+@pytest.mark.parametrize(
+    ("peak", "limiter"), [(803.0, Limiter.COMPUTE_BOUND), (703.0, Limiter.UNCLASSIFIED)]
+)
+def test_large_products_against_a_peak_that_can_be_and_one_that_cannot(
+    peak: float, limiter: Limiter, tmp_path: Path
+) -> None:
+    shipped = api.shipped_calibration("NVIDIA H200")
+    assert shipped is not None
+    measured = replace(shipped.peak_tflops["bf16"], value=peak, low=None, high=None)
+    file = tmp_path / "h200.json"
+    own = replace(shipped, peak_tflops={**shipped.peak_tflops, "bf16": measured})
+    file.write_bytes(calibration_json.encode(own))
+    (report,) = diagnose_timeline(
+        FOLDER / "decoder_block_prefill_eager.json.gz", calibration=str(file)
+    )
+    answer = report.kernels[0].kernel.diagnosis
+    assert answer is not None
+    assert answer.limiter is limiter
+    told = {e.metric: e for e in answer.evidence}
+    assert told["compulsory_of_peak_pct"].value == pytest.approx(110.3 * 703 / peak, rel=0.01)
+    assert ("more than there is" in told["compulsory_of_peak_pct"].meaning) is (peak < 800)
+    assert answer.headroom is not None
+    assert (answer.headroom.value < 0.98) is ("faster" in told["floor_us"].meaning)
+
+
+def test_runs_of_the_graph_stay_within_a_replay() -> None:
+    """Four short kernels end each of five replays, or begin it; never both in one run."""
+    path = FOLDER / "decoder_block_decode_graph.json.gz"
+    (report,) = diagnose_timeline(path)
+    assert report.timeline is not None
+    by_replay: dict[int, list[dict]] = defaultdict(list)
+    for event in gpu_events(path):
+        by_replay[event["args"]["correlation"]].append(event)
+    orders = {tuple(e["name"] for e in events) for events in by_replay.values()}
+    assert len(by_replay) == 5
+    (order,) = orders
+    for run in report.timeline.runs:
+        assert run.repeats % 5 == 0
+        names = [
+            order[at : at + run.kernels]
+            for at in range(len(order) - run.kernels + 1)
+            if (order[at], order[at + run.kernels - 1]) == (run.first, run.last)
+        ]
+        assert names, run
+        assert run.span_us < 1.5 * run.busy_us  # gaps between replays are 90 us and more
+
+
+def test_the_graph_is_not_advised_to_become_one() -> None:
+    (report,) = diagnose_timeline(FOLDER / "decoder_block_decode_graph.json.gz")
+    for format in (Format.TERMINAL, Format.MARKDOWN):
+        text = " ".join(render(report, format, width=400).replace("\\", "").split())
+        assert "capture" not in text
+        assert "fuse them (they run in CUDA graphs already)" in text
+
+
+def test_a_cpu_that_is_ahead_says_how_much_the_gpu_idles() -> None:
+    (report,) = diagnose_timeline(FOLDER / "decoder_block_prefill_graph.json.gz")
+    text = " ".join(render(report, Format.TERMINAL, width=400).split())
+    assert "CPU mostly ahead: the GPU idles 9.3 % of the span; 799 us of 933 us idle (86 %)" in text
+    assert "hardly ever" not in text

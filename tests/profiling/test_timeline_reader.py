@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import random
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -286,6 +289,40 @@ def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
     path.write_bytes(data[: len(data) * 2 // 3])
     with pytest.raises(DamagedCapture):
         read_traces(path)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.99])
+def test_a_cut_archive_says_once_that_it_is_cut_and_what_could_be_read(
+    pack: Callable[[bytes], bytes], share: float, tmp_path: Path
+) -> None:
+    trace = TraceBuilder()
+    rng = random.Random(7)
+    for at in range(9000):  # more than fits into the first bytes that are looked at
+        trace.launch(20 * at, 20 * at + 10, 5, f"k_{rng.getrandbits(64):x}")
+    data = pack(trace.write(tmp_path / "t.json").read_bytes())
+    cut = data[: int(len(data) * share)]
+    unpack = zlib.decompressobj(31) if pack is gzip.compress else lzma.LZMADecompressor()
+    held = unpack.decompress(cut).decode()
+    whole = held.count('"ph": "X"') - (not held.rstrip().rstrip(",").endswith("\n  }"))
+    assert whole > 100
+    path = tmp_path / "cut.json.gz"
+    path.write_bytes(cut)
+    with pytest.raises(DamagedCapture) as caught:
+        read_traces(path)
+    assert f" {whole:,} events could be read" in caught.value.found
+    assert caught.value.found.count("cut off") == 1
+    assert caught.value.found.count(str(path)) == 1
+
+
+def test_a_broken_archive_is_damaged_and_not_cut(tmp_path: Path) -> None:
+    data = bytearray(gzip.compress(plain(tmp_path).read_bytes()))
+    data[-6] ^= 0xFF  # the checksum
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(bytes(data))
+    with pytest.raises(DamagedCapture, match=r"is damaged after .* CRC") as caught:
+        read_traces(path)
+    assert "cut off" not in caught.value.found
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,23 @@ FLAG_ADVICE: Mapping[Flag, str] = MappingProxyType(
 )
 
 
+def launch_advice(in_graph: int, launches: int) -> str:
+    """What is left to do for launch-bound kernels of which a CUDA graph launches some already.
+
+    Args:
+        in_graph: launches that are seen inside a graph.
+        launches: all of them.
+    """
+    if in_graph <= 0:
+        return LIMITER_ADVICE[Limiter.LAUNCH_BOUND]
+    if in_graph >= launches:
+        return "fuse it with its neighbours: it runs in a CUDA graph already"
+    return (
+        f"fuse it with its neighbours, or capture the {launches - in_graph:,} of its "
+        f"{launches:,} launches in a CUDA graph that are not"
+    )
+
+
 def advise(
     limiter: Limiter, pipe: str | None, flags: tuple[Flag, ...], reuse: Reuse | None
 ) -> tuple[str, ...]:

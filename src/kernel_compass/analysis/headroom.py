@@ -20,9 +20,13 @@ from kernel_compass.records.diagnosis import Evidence, Headroom, Limiter
 
 BASIS = "traffic"
 NCU_EMPTY_US = 1.5
-"""ncu's duration of an empty kernel (recorded on an H200: 1.54 us with its clocks as found)."""
+"""ncu's duration of an empty kernel (recorded on an H200: 1.54 us with its clocks as found); no
+calibration holds another GPU's."""
+NCU_EMPTY_GPU = "H200"
 _NOTICEABLY_FASTER = 0.98
 _HARDLY_MORE = 1.15
+_MOSTLY_EMPTY = 10.0
+"""Up to so many times ncu's empty kernel a floor is said to rest on it, on another GPU."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ def _within_l2(size: float, warm: TimeCurve, capacity: float | None) -> Time:
 def _evidence(
     floor_us: float, level: str, value: float, guesses: tuple[str, ...], calibration: Calibration
 ) -> Evidence:
+    typical = NCU_EMPTY_GPU not in (calibration.environment.device.name or "")
     if floor_us <= _HARDLY_MORE * NCU_EMPTY_US:
         meaning = "hardly more than ncu measures of an empty kernel"
     elif level == "arithmetic":
@@ -113,6 +118,8 @@ def _evidence(
     else:
         how = " (extrapolated)" if guesses else ""
         meaning = f"what streaming its {level} bytes takes, calibration {calibration.name}{how}"
+    if typical and level != "arithmetic" and floor_us <= _MOSTLY_EMPTY * NCU_EMPTY_US:
+        meaning += f" ({NCU_EMPTY_US} us of it, typical of an {NCU_EMPTY_GPU} and not this GPU's)"
     if value < _NOTICEABLY_FASTER:
         meaning += "; the kernel is faster than the calibrated one, so the floor is not its bound"
     return Evidence("floor_us", floor_us, "us", meaning)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from kernel_compass.analysis.bottleneck import diagnose_kernel
+from kernel_compass.analysis.launch_verdict import with_timeline
+from kernel_compass.analysis.timeline_match import Seen
 from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.device import Device
-from kernel_compass.records.diagnosis import Diagnosis, Flag
+from kernel_compass.records.diagnosis import Diagnosis, Flag, Limiter
 from kernel_compass.records.profile import (
     LEADING_ORDER,
     Dim3,
@@ -24,16 +27,16 @@ Identity = tuple[str, Dim3 | None, Dim3 | None, int | None]
 
 
 def report_one(
-    profile: Profile, label: str | None = None, calibration: Calibration | None = None
+    profile: Profile,
+    label: str | None = None,
+    calibration: Calibration | None = None,
+    seen: Seen | None = None,
 ) -> Report:
-    """The report of a single capture."""
-    kernels = [
-        replace(
-            k,
-            diagnosis=diagnose_kernel(k, profile.source, profile.device, calibration=calibration),
-        )
-        for k in profile.kernels
-    ]
+    """The report of a single capture; `seen` is what a timeline shows of its kernels."""
+    judge = partial(
+        diagnose_kernel, source=profile.source, device=profile.device, calibration=calibration
+    )
+    kernels = [replace(k, diagnosis=_decided(k, partial(judge, k), seen)) for k in profile.kernels]
     return Report(
         label=label or profile.label,
         device=profile.device,
@@ -53,16 +56,17 @@ def report_joined(
     profiles: Mapping[Regime, Profile],
     label: str | None = None,
     calibration: Calibration | None = None,
+    seen: Seen | None = None,
 ) -> Report:
     """The report of several regimes of one program; kernels are matched by name, grid and block."""
     ordered = {r: profiles[r] for r in LEADING_ORDER if r in profiles}
     if len(ordered) == 1:
-        return report_one(next(iter(ordered.values())), label, calibration)
+        return report_one(next(iter(ordered.values())), label, calibration, seen)
     by_regime = {r: {(*k.identity, k.device): k for k in p.kernels} for r, p in ordered.items()}
     identities: dict[Identity, None] = {}
     for kernels in by_regime.values():
         identities.update(dict.fromkeys(kernels))
-    rows = [_joined_row(identity, ordered, by_regime, calibration) for identity in identities]
+    rows = [_joined_row(identity, ordered, by_regime, calibration, seen) for identity in identities]
     first = next(iter(ordered.values()))
     warnings = [w for p in ordered.values() for w in p.warnings]
     warnings += [w for p in ordered.values() for w in _contradiction(p.source)]
@@ -84,6 +88,7 @@ def _joined_row(
     ordered: Mapping[Regime, Profile],
     by_regime: Mapping[Regime, Mapping[Identity, KernelProfile]],
     calibration: Calibration | None,
+    seen: Seen | None,
 ) -> tuple[KernelProfile, dict[Regime, RegimeView | None]]:
     cold = by_regime.get(Regime.COLD, {}).get(identity)
     answered = False
@@ -94,7 +99,8 @@ def _joined_row(
         if kernel is None:
             views[regime] = None
             continue
-        diagnosis = diagnose_kernel(
+        judge = partial(
+            diagnose_kernel,
             kernel,
             profile.source,
             profile.device,
@@ -102,12 +108,25 @@ def _joined_row(
             residency_answered=answered and regime is Regime.COLD,
             calibration=calibration,
         )
+        diagnosis = _decided(kernel, judge, seen)
         settled = Flag.RESIDENCY_UNKNOWN not in diagnosis.flags
         answered = answered or (regime in (Regime.WARM, Regime.IN_SITU) and settled)
         views[regime] = _view(kernel, diagnosis)
         leading = leading or replace(kernel, diagnosis=diagnosis)
     assert leading is not None
     return leading, views
+
+
+def _decided(
+    kernel: KernelProfile, judge: Callable[..., Diagnosis], seen: Seen | None
+) -> Diagnosis:
+    """What the counters say; of a suspicion of launch_bound, what a timeline makes of it."""
+    diagnosis = judge()
+    suspected = diagnosis.limiter is Limiter.LAUNCH_BOUND
+    evidence = seen(kernel) if seen is not None and suspected else None
+    if evidence is None:
+        return diagnosis
+    return with_timeline(diagnosis, evidence, judge(without=frozenset({Limiter.LAUNCH_BOUND})))
 
 
 def _view(kernel: KernelProfile, diagnosis: Diagnosis) -> RegimeView:

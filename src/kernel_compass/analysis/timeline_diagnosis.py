@@ -7,10 +7,10 @@ below what counters give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kernel_compass.analysis.advice import LIMITER_ADVICE
+from kernel_compass.analysis.advice import LIMITER_ADVICE, launch_advice
 from kernel_compass.analysis.ceilings import Ceilings
 from kernel_compass.analysis.launch_verdict import (
     SMALL_GAP_SHARE,
@@ -18,8 +18,8 @@ from kernel_compass.analysis.launch_verdict import (
     launch_numbers,
 )
 from kernel_compass.analysis.timeline_groups import SeenKernel
-from kernel_compass.analysis.timeline_runs import NEAR_FIXED_US
-from kernel_compass.analysis.utilization import BUSY_PCT
+from kernel_compass.analysis.timeline_runs import TYPICAL, FixedCost
+from kernel_compass.analysis.utilization import BUSY_PCT, PLAUSIBLE_PCT
 from kernel_compass.records.diagnosis import Diagnosis, Evidence, Flag, Headroom, Limiter
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.timeline import KernelTimeline
@@ -34,11 +34,11 @@ ESTIMATED_CAP = 0.5
 RESIDENT_CAP = 0.35
 """dram_bound where L2 could have held the bytes."""
 UNCLASSIFIED_CONFIDENCE = 0.2
-FASTER_PCT = 110.0
-"""Over this share of the DRAM bandwidth caches must have served some of the bytes."""
-BURST_PCT = 150.0
-"""Short bursts exceed a peak that was calibrated under sustained load (up to 111 % of it on an H200
-that prefills), by so much they do not."""
+CREDIBLE_PCT = PLAUSIBLE_PCT
+"""Over this share of a ceiling nothing is claimed: caches served bytes that DRAM is said to, or the
+calibration or the operator's count is not right."""
+NOTICEABLY_FASTER = 0.98
+"""A headroom under this is explained."""
 
 Floor = Callable[[Traffic, Regime], float | None]
 """Time in microseconds that the operator takes at least on this machine in a regime."""
@@ -58,8 +58,11 @@ class _Rate:
     percent: float
     evidence: tuple[Evidence, ...]
     cap: float = ESTIMATED_CAP
-    credible_pct: float = FASTER_PCT
-    """Over this the estimate is not what bounds the kernel."""
+
+    @property
+    def is_credible(self) -> bool:
+        """Whether a kernel can have reached it."""
+        return self.percent <= CREDIBLE_PCT
 
 
 def diagnose_seen(
@@ -67,6 +70,7 @@ def diagnose_seen(
     sm_count: int | None = None,
     ceilings: Ceilings | None = None,
     floor: Floor | None = None,
+    fixed: FixedCost = TYPICAL,
 ) -> Diagnosis:
     """Diagnose one kernel of a timeline. Pure.
 
@@ -75,23 +79,41 @@ def diagnose_seen(
         sm_count: of the GPU, where known.
         ceilings: what the machine reaches; without it no bandwidth is judged.
         floor: the time an operator takes at least; without it there is no headroom.
+        fixed: what a launch costs on this GPU.
     """
     stats = kernel.profile.duration_stats
     assert stats is not None  # every event of a timeline has a duration
-    evidence = LaunchEvidence.of(stats.median, kernel.profile.launches, kernel.seen)
+    evidence = LaunchEvidence.of(stats.median, kernel.profile.launches, kernel.seen, fixed)
     rates = sorted(_rates(kernel, stats.mean, ceilings), key=lambda rate: -rate.percent)
-    busy = next((rate for rate in rates if BUSY_PCT <= rate.percent <= rate.credible_pct), None)
+    busy = _busy(rates)
     flags = _flags(kernel, sm_count)
+    headroom, room = _headroom(kernel, stats.mean, floor)
     limiter, confidence, numbers = _limiter(evidence, busy)
     others = [number for rate in rates for number in rate.evidence if rate is not busy]
+    if headroom is not None and headroom.value < NOTICEABLY_FASTER:
+        numbers, room = (numbers[0], *room, *numbers[1:]), ()  # not for the end of the list
     return Diagnosis(
         limiter=limiter,
         confidence=round(confidence, 2),
-        evidence=(*numbers, *others, *_launching(kernel.seen), *_grid(flags, kernel, sm_count)),
+        evidence=(
+            *numbers,
+            *others,
+            *_launching(kernel.seen),
+            *_grid(flags, kernel, sm_count),
+            *room,
+        ),
         flags=flags,
-        headroom=_headroom(kernel, stats.mean, floor),
-        advice=_advice(limiter),
+        headroom=headroom,
+        advice=_advice(limiter, kernel),
     )
+
+
+def _busy(rates: Sequence[_Rate]) -> _Rate | None:
+    """The busiest ceiling that can be believed; of operations that cannot be, the bytes of the same
+    operator are not believed either."""
+    if any(rate.limiter is Limiter.COMPUTE_BOUND and not rate.is_credible for rate in rates):
+        return None
+    return next((rate for rate in rates if rate.percent >= BUSY_PCT and rate.is_credible), None)
 
 
 def _limiter(
@@ -103,7 +125,8 @@ def _limiter(
         margin = min((busy.percent - BUSY_PCT) / 20.0, 1.0)
         return busy.limiter, busy.cap * (0.5 + 0.5 * margin), (*busy.evidence, numbers[0])
     if evidence.near_fixed:
-        margin = min((NEAR_FIXED_US - evidence.duration_us) / (NEAR_FIXED_US / 2.0), 1.0)
+        near = evidence.fixed.near_us
+        margin = min((near - evidence.duration_us) / (near / 2.0), 1.0)
         cap = CONFIRMED_CAP if evidence.gap_dominates else SUSPECTED_CAP
         return Limiter.LAUNCH_BOUND, cap * (0.5 + 0.5 * margin), numbers
     if evidence.gap_dominates:
@@ -138,13 +161,20 @@ def _rates(kernel: SeenKernel, duration_us: float, ceilings: Ceilings | None) ->
         percent = 100.0 * flops / duration_us / (peak * 1e6)
         name = f"{kernel.traffics[0][0].math} peak"
         share = _share("compulsory_of_peak_pct", percent, name, "")
-        yield _Rate(Limiter.COMPUTE_BOUND, percent, (share,), credible_pct=BURST_PCT)
+        yield _Rate(Limiter.COMPUTE_BOUND, percent, (share,))
 
 
 def _share(metric: str, percent: float, ceiling: str, doubt: str) -> Evidence:
     meaning = f"of the calibrated {ceiling}, an estimate from the operator's shapes{doubt}"
-    if percent > FASTER_PCT and metric == "compulsory_of_dram_pct":
+    if percent > CREDIBLE_PCT and metric == "compulsory_of_dram_pct":
         meaning = f"of the calibrated {ceiling}: much of it came from caches"
+    elif percent > CREDIBLE_PCT:
+        meaning = (
+            f"of the calibrated {ceiling}, more than there is: the calibration's peak is too low, "
+            "or the operator's shapes are not what the kernel computes; nothing is claimed from it"
+        )
+    elif percent > 100.0:
+        meaning += "; over 100 % by what calibrations and clocks differ"
     return Evidence(metric, percent, "%", meaning, BUSY_PCT)
 
 
@@ -166,22 +196,33 @@ def _grid(flags: tuple[Flag, ...], kernel: SeenKernel, sm_count: int | None) -> 
         yield Evidence("blocks_per_sm", blocks / sm_count, "blocks", "fewer blocks than SMs", 1.0)
 
 
-def _headroom(kernel: SeenKernel, duration_us: float, floor: Floor | None) -> Headroom | None:
-    """The kernel's time over that of its operators' floors, all launches together."""
+def _headroom(
+    kernel: SeenKernel, duration_us: float, floor: Floor | None
+) -> tuple[Headroom | None, tuple[Evidence, ...]]:
+    """The kernel's time over that of its operators' floors, all launches together; and that floor,
+    with what it means where the kernel is faster."""
     if floor is None or not kernel.traffics:
-        return None
+        return None, ()
     least = 0.0
     for traffic, count in kernel.traffics:
         time = floor(traffic, Regime.IN_SITU)
         if time is None or time <= 0:
-            return None
+            return None, ()
         least += time * count
-    return Headroom(duration_us * kernel.profile.launches / least, "compulsory")
+    value = duration_us * kernel.profile.launches / least
+    meaning = "what the operator takes on this machine by its calibration, mean over the launches"
+    if value < NOTICEABLY_FASTER:
+        meaning += (
+            "; the kernel is faster than the calibrated one, so the floor is not its bound (the "
+            "peak is too low, or caches held some of the bytes)"
+        )
+    number = Evidence("floor_us", least / kernel.profile.launches, "us", meaning)
+    return Headroom(value, "compulsory"), (number,)
 
 
-def _advice(limiter: Limiter) -> tuple[str, ...]:
+def _advice(limiter: Limiter, kernel: SeenKernel) -> tuple[str, ...]:
     if limiter is Limiter.UNCLASSIFIED:
         return (COUNTERS_ADVICE,)
     if limiter is Limiter.LAUNCH_BOUND:
-        return (LIMITER_ADVICE[limiter],)
+        return (launch_advice(kernel.seen.launches_in_graph, kernel.profile.launches),)
     return (LIMITER_ADVICE[limiter], ESTIMATE_ADVICE)

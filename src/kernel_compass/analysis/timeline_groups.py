@@ -107,8 +107,8 @@ def _kernel(
     )
     seen = KernelTimeline(
         share_of_span=total / span if span > 0 else None,
-        gap_before_us=_median([before[at].gap_us for at in members]),
-        late_us=_median([before[at].late_us for at in members]),
+        gap_before_us=_median([before[at].own_gap_us for at in members]),
+        late_us=_median([before[at].own_late_us for at in members]),
         launch_delay_us=_median([delays[at] for at in members]),
         launches_in_graph=sum(event.in_graph for event in launches),
         launches_in_runs=sum(at in runs.members for at in members),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 from kernel_compass.analysis.ceilings import Ceilings
@@ -16,11 +17,12 @@ from kernel_compass.analysis.timeline_calls import (
 )
 from kernel_compass.analysis.timeline_diagnosis import Floor, diagnose_seen
 from kernel_compass.analysis.timeline_groups import SeenKernel, seen_kernels
-from kernel_compass.analysis.timeline_runs import Runs, launch_runs
+from kernel_compass.analysis.timeline_runs import TYPICAL, FixedCost, Runs, launch_runs
 from kernel_compass.analysis.timeline_spans import device_uses, gaps_before, stream_uses
+from kernel_compass.records.diagnosis import Diagnosis
 from kernel_compass.records.report import Report, ReportKernel
 from kernel_compass.records.timeline import DeviceUse, Gap, StreamUse, TimelineSummary
-from kernel_compass.records.trace import GpuEvent, Trace
+from kernel_compass.records.trace import GpuEvent, GpuWork, Trace
 from kernel_compass.units import duration_text
 
 OVERLAP_US = 1.0
@@ -35,6 +37,7 @@ def report_timeline(
     label: str | None = None,
     ceilings: Ceilings | None = None,
     floor: Floor | None = None,
+    fixed: FixedCost = TYPICAL,
 ) -> Report:
     """The report of one process's timeline. Pure.
 
@@ -43,18 +46,20 @@ def report_timeline(
         label: the title; by default the trace's own name.
         ceilings: what the machine reaches, from its calibration.
         floor: the least time of an operator, for the headroom.
+        fixed: what a launch costs on its GPU.
     """
     skew = clock_skew(trace.events)
     before = gaps_before(trace.events, linked=skew is None)
     delays = launch_delays(trace.events) if skew is None else [None] * len(trace.events)
-    runs = launch_runs(trace.events, before)
+    runs = launch_runs(trace.events, before, fixed)
     uses, gaps = device_uses(trace.events, linked=skew is None)
     streams = stream_uses(trace.events)
     spans = {use.device: use.span_us for use in uses}
     seen = seen_kernels(trace.events, before, runs, spans, delays)
     sm_count = trace.device.sm_count if trace.device else None
     total = sum(kernel.profile.duration_us or 0.0 for kernel in seen)
-    kernels = [_row(kernel, total, sm_count, ceilings, floor) for kernel in seen]
+    judged = partial(diagnose_seen, sm_count=sm_count, ceilings=ceilings, floor=floor, fixed=fixed)
+    kernels = [_row(kernel, total, judged(kernel)) for kernel in seen]
     name = f"{label}, {trace.name}" if label and trace.name else label or trace.name
     return Report(
         label=name,
@@ -65,19 +70,13 @@ def report_timeline(
             *trace.warnings,
             *([skew] if skew else ()),
             *_warnings(trace, uses, streams, gaps),
+            *_without_operators(trace.events),
         ),
         timeline=_summary(trace, uses, streams, gaps, runs, delays),
     )
 
 
-def _row(
-    kernel: SeenKernel,
-    total_us: float,
-    sm_count: int | None,
-    ceilings: Ceilings | None,
-    floor: Floor | None,
-) -> ReportKernel:
-    diagnosis = diagnose_seen(kernel, sm_count, ceilings, floor)
+def _row(kernel: SeenKernel, total_us: float, diagnosis: Diagnosis) -> ReportKernel:
     profile = replace(kernel.profile, diagnosis=diagnosis)
     share = (profile.duration_us or 0.0) / total_us if total_us > 0 else None
     return ReportKernel(profile, share, timeline=kernel.seen)
@@ -116,6 +115,18 @@ def _summary(
 def _graph_launches(events: Sequence[GpuEvent]) -> int:
     """Calls of graph launches that ran something."""
     return len({e.call.start_us for e in events if e.in_graph and e.call is not None})
+
+
+def _without_operators(events: Sequence[GpuEvent]) -> Iterator[str]:
+    """Why nothing is estimated for the kernels of a graph."""
+    kernels = [event for event in events if event.work is GpuWork.KERNEL]
+    inside = sum(event.in_graph and event.op is None for event in kernels)
+    if inside:
+        yield (
+            f"{inside:,} of {len(kernels):,} kernel launches are replayed by CUDA graphs: a trace "
+            "names no operators for them, so there are no estimates and no headroom; a trace of "
+            "the same program without graphs has them."
+        )
 
 
 def _warnings(

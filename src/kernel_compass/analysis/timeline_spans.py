@@ -22,6 +22,26 @@ class Before:
     """Idle time of the stream, 0 where events overlap; `None` for the first."""
     late_us: float | None
     """The part of it that passed before the event's launch was handed over."""
+    opens_replay: bool = False
+    """Whether the event is the first of a graph's replay in its stream: the gap before it is that
+    of the whole graph's launch, and not the event's own."""
+
+    @property
+    def own_gap_us(self) -> float | None:
+        """The gap that the event's own launch can have made."""
+        return None if self.opens_replay else self.gap_us
+
+    @property
+    def own_late_us(self) -> float | None:
+        """The late part of that gap."""
+        return None if self.opens_replay else self.late_us
+
+
+def same_launch_unit(event: GpuEvent, before: GpuEvent) -> bool:
+    """Whether no border of a graph's replay lies between two events of one stream."""
+    if not (event.in_graph or before.in_graph):
+        return True
+    return event.call == before.call
 
 
 def late_us(event: GpuEvent, idle_from: float) -> float | None:
@@ -43,16 +63,19 @@ def gaps_before(events: Sequence[GpuEvent], linked: bool = True) -> list[Before]
         linked: whether the clock of the calls can be compared with the GPU's.
     """
     ends: dict[tuple[int, int], float] = {}
+    lasts: dict[tuple[int, int], GpuEvent] = {}
     found = []
     for event in events:
         stream = (event.device, event.stream)
         end = ends.get(stream)
         if end is None:
-            found.append(Before(None, None))
+            found.append(Before(None, None, event.in_graph))
         else:
             gap = max(event.start_us - end, 0.0)
             late = late_us(event, end) if gap > 0 else 0.0
-            found.append(Before(gap, late if linked else None))
+            opens = event.in_graph and not same_launch_unit(event, lasts[stream])
+            found.append(Before(gap, late if linked else None, opens))
+        lasts[stream] = event
         ends[stream] = max(event.end_us, event.end_us if end is None else end)
     return found
 

@@ -17,6 +17,7 @@ NONE = "none"
 """What asks for no calibration at all."""
 THIS = "this"
 """What asks for this machine's own."""
+_ONE_OF_IT = "--calibration NAME|FILE, or kernel-compass calibrate on it"
 
 
 def capture_calibration(word: str | None, device: Device | None) -> Calibration | None:
@@ -45,6 +46,21 @@ def capture_calibration(word: str | None, device: Device | None) -> Calibration 
     except CalibrationError:  # nobody asked for it; `calibrate --show` says what is wrong
         own = None
     return own or shipped_calibration(device.name)
+
+
+def missing_calibration(word: str | None, device: Device | None, lost: str) -> list[str]:
+    """Why a report has no calibration, unless that was asked for.
+
+    Args:
+        word: as for `capture_calibration`, which found none.
+        device: the GPU of the capture, as far as it says.
+        lost: what the report lacks for it.
+    """
+    if word == NONE:
+        return []
+    if device is None or device.name is None:
+        return [f"the GPU is not stated, so there is no calibration of it: {lost}; {_ONE_OF_IT}"]
+    return [f"no calibration of this GPU, {device.name}: {lost}; {_ONE_OF_IT}"]
 
 
 def advised_calibration(word: str | None) -> Calibration:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernel_compass.analysis.joining import report_joined, report_one
-from kernel_compass.api.calibration_choice import capture_calibration
+from kernel_compass.analysis.timeline_match import seen_in, with_notes
+from kernel_compass.analysis.timeline_runs import FixedCost
+from kernel_compass.api.calibration_choice import capture_calibration, missing_calibration
 from kernel_compass.api.timelines import (
+    OnError,
     diagnose_timeline,
     diagnose_timelines,
     is_timeline,
+    told,
     traces_in,
 )
 from kernel_compass.errors import UsageError
 from kernel_compass.profiling.capture import read_capture
 from kernel_compass.profiling.capture_index import INDEX_NAME
 from kernel_compass.profiling.ncu_saved import read_saved
+from kernel_compass.records.device import Device
 from kernel_compass.records.profile import Profile, Regime
 from kernel_compass.records.report import Report
 
@@ -28,6 +34,8 @@ def diagnose_files(
     joined: Mapping[Regime, Path] | None = None,
     label: str | None = None,
     calibration: str | None = None,
+    on_error: OnError | None = None,
+    timeline: Path | None = None,
 ) -> list[Report]:
     """One report per file, plus one for the files joined as regimes of one program.
 
@@ -40,6 +48,10 @@ def diagnose_files(
         label: overrides the captures' own label.
         calibration: what headroom rests on: a name, a file, `this`, `none`; `None` = this
             machine's or the shipped one of the capture's own device, if there is one.
+        on_error: takes what is wrong with one of the captures in a folder, and the others are
+            reported; without it the first failure is raised.
+        timeline: a trace of the program that the captures are of: it confirms or refutes what
+            they suspect to be launch_bound.
 
     Raises:
         CalibrationError: the named calibration cannot be used.
@@ -47,29 +59,49 @@ def diagnose_files(
         MissingDependency: a `.ncu-rep` file without a reader for it.
     """
     reports: list[Report] = []
+    seen = None if timeline is None else _one_process(timeline)
     for path in files:
         if path.is_dir():
-            reports += _diagnose_folder(path, label, calibration)
+            reports += _diagnose_folder(path, label, calibration, on_error, seen)
         elif is_timeline(path):
             reports += diagnose_timeline(path, label, calibration)
         else:
             profile = read_capture(path, label=label)
-            reports.append(diagnose_profiles([profile], label, calibration))
+            reports.append(diagnose_profiles([profile], label, calibration, seen))
     if joined:
         _refuse_timelines(joined)
         profiles = [read_capture(path, regime, label) for regime, path in joined.items()]
-        reports.append(diagnose_profiles(profiles, label, calibration))
+        reports.append(diagnose_profiles(profiles, label, calibration, seen))
     return reports
 
 
-def _diagnose_folder(folder: Path, label: str | None, calibration: str | None) -> list[Report]:
+def _diagnose_folder(
+    folder: Path,
+    label: str | None,
+    calibration: str | None,
+    on_error: OnError | None,
+    timeline: Report | None,
+) -> list[Report]:
     """What `profile --save` kept there, and the timelines beside it."""
     traces = traces_in(folder)
     reports: list[Report] = []
     if (folder / INDEX_NAME).exists() or not traces:
-        jobs = _jobs(read_saved(folder))
-        reports = [diagnose_profiles(job, label, calibration) for job in jobs]
-    return reports + diagnose_timelines(traces, label, calibration)
+        with told(on_error):
+            jobs = _jobs(read_saved(folder, on_error))
+            reports = [diagnose_profiles(job, label, calibration, timeline) for job in jobs]
+    return reports + diagnose_timelines(traces, label, calibration, on_error)
+
+
+def _one_process(path: Path) -> Report:
+    """The report of a trace that holds one process."""
+    found = diagnose_timeline(path)
+    if len(found) > 1:
+        raise UsageError(
+            f"--timeline {path} holds {len(found)} processes; which of them the capture is of is "
+            "not known.",
+            "Hand in the trace of one rank.",
+        )
+    return found[0]
 
 
 def _refuse_timelines(joined: Mapping[Regime, Path]) -> None:
@@ -83,7 +115,10 @@ def _refuse_timelines(joined: Mapping[Regime, Path]) -> None:
 
 
 def diagnose_profiles(
-    profiles: Sequence[Profile], label: str | None = None, calibration: str | None = None
+    profiles: Sequence[Profile],
+    label: str | None = None,
+    calibration: str | None = None,
+    timeline: Report | None = None,
 ) -> Report:
     """The report of one capture, or of several regimes of one program.
 
@@ -91,10 +126,12 @@ def diagnose_profiles(
         profiles: one, or several with different regimes.
         label: overrides the captures' own label.
         calibration: as in `diagnose_files`.
+        timeline: the report of a trace of the same program.
 
     Raises:
         CalibrationError: the named calibration cannot be used.
-        UsageError: two captures of the same regime, which cannot be one program's.
+        UsageError: two captures of the same regime, which cannot be one program's, or a timeline
+            of another GPU.
     """
     regimes = [p.source.regime for p in profiles]
     if len(set(regimes)) < len(regimes) or not regimes:
@@ -105,9 +142,34 @@ def diagnose_profiles(
         )
     device = next((p.device for p in profiles if p.device is not None), None)
     machine = capture_calibration(calibration, device)
+    seen = None
+    if timeline is not None:
+        _refuse_another_gpu(timeline, device)
+        fixed = FixedCost.of(machine.t0_graph_us.value if machine else None)
+        seen = seen_in(
+            timeline, {k.identity: k for p in profiles for k in p.kernels}.values(), fixed
+        )
     if len(profiles) == 1:
-        return report_one(profiles[0], label, machine)
-    return report_joined({p.source.regime: p for p in profiles}, label, machine)
+        report = report_one(profiles[0], label, machine, seen)
+    else:
+        report = report_joined({p.source.regime: p for p in profiles}, label, machine, seen)
+    if timeline is not None:
+        report = with_notes(report, timeline.sources[0].path or "given")
+    if machine is not None:
+        return report
+    lacking = missing_calibration(calibration, device, "no headroom")
+    return replace(report, warnings=(*report.warnings, *lacking))
+
+
+def _refuse_another_gpu(timeline: Report, device: Device | None) -> None:
+    theirs = timeline.device.name if timeline.device else None
+    mine = device.name if device else None
+    if mine is not None and theirs is not None and mine != theirs:
+        raise UsageError(
+            f"The timeline is of an {theirs}, the capture of an {mine}: launches of one say "
+            "nothing of the other.",
+            "Record both on one GPU, or report each by itself.",
+        )
 
 
 def _jobs(profiles: Sequence[Profile]) -> list[list[Profile]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.joining import foreign_calibration
 from kernel_compass.analysis.timeline_diagnosis import Floor
 from kernel_compass.analysis.timeline_report import report_timeline
-from kernel_compass.api.calibration_choice import capture_calibration
-from kernel_compass.errors import CalibrationError
+from kernel_compass.analysis.timeline_runs import FixedCost
+from kernel_compass.api.calibration_choice import capture_calibration, missing_calibration
+from kernel_compass.errors import CalibrationError, CaptureError
 from kernel_compass.profiling.capture_index import INDEX_NAME
 from kernel_compass.profiling.kineto import looks_like_json, read_traces
 from kernel_compass.profiling.text_source import TextSource
@@ -21,6 +23,9 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.records.report import Report
 from kernel_compass.records.trace import Trace
 from kernel_compass.records.workload import Traffic
+
+OnError = Callable[[CaptureError], None]
+"""Takes what is wrong with one of several captures."""
 
 _SUFFIXES = (".json", ".json.gz", ".json.xz")
 
@@ -35,11 +40,8 @@ def is_timeline(path: Path) -> bool:
 
 
 def traces_in(folder: Path) -> list[Path]:
-    """The traces in a folder, by name; other JSON is none.
-
-    Raises:
-        CaptureError: a file that is named like a trace cannot be read.
-    """
+    """The traces in a folder, by name; other JSON is none. A file that is named like a trace and
+    cannot be read is among them: reading it says why."""
     named = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(_SUFFIXES)]
     return [path for path in named if path.is_file() and _holds_events(path)]
 
@@ -47,7 +49,10 @@ def traces_in(folder: Path) -> list[Path]:
 def _holds_events(path: Path) -> bool:
     if path.name == INDEX_NAME or path.stat().st_size == 0:
         return False
-    head = TextSource(path).head
+    try:
+        head = TextSource(path).head
+    except CaptureError:
+        return True
     return b'"traceEvents"' in head or head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"[")
 
 
@@ -72,16 +77,39 @@ def diagnose_timeline(
 
 
 def diagnose_timelines(
-    paths: Sequence[Path], label: str | None = None, calibration: str | None = None
+    paths: Sequence[Path],
+    label: str | None = None,
+    calibration: str | None = None,
+    on_error: OnError | None = None,
 ) -> list[Report]:
-    """One report for every process in the traces of one program, in the order of their ranks."""
+    """One report for every process in the traces of one program, in the order of their ranks.
+
+    Args:
+        paths: the traces.
+        label: as for `diagnose_timeline`.
+        calibration: as for `diagnose_timeline`.
+        on_error: takes what is wrong with a trace, and the others are reported; without it the
+            first failure is raised.
+    """
     reports: list[tuple[tuple[int, str], Report]] = []
     for path in paths:  # one at a time: a trace is large, its report is not
-        for trace in read_traces(path):
-            rank = -1 if trace.rank is None else trace.rank
-            (report,) = diagnose_traces([trace], label, calibration)
-            reports.append(((rank, str(path)), report))
+        with told(on_error):
+            for trace in read_traces(path):
+                rank = -1 if trace.rank is None else trace.rank
+                (report,) = diagnose_traces([trace], label, calibration)
+                reports.append(((rank, str(path)), report))
     return [report for _, report in sorted(reports, key=lambda pair: pair[0])]
+
+
+@contextmanager
+def told(on_error: OnError | None) -> Iterator[None]:
+    """Hand a capture's failure over where somebody takes it, else let it through."""
+    try:
+        yield
+    except CaptureError as error:
+        if on_error is None:
+            raise
+        on_error(error)
 
 
 def diagnose_traces(
@@ -94,14 +122,17 @@ def diagnose_traces(
 def _report(trace: Trace, label: str | None, word: str | None) -> Report:
     machine = capture_calibration(word, trace.device)
     if machine is None:
-        return report_timeline(trace, label)
+        report = report_timeline(trace, label)
+        lacking = missing_calibration(word, trace.device, "no estimates, no headroom")
+        return replace(report, warnings=(*report.warnings, *lacking))
     notes = foreign_calibration(trace.device, machine)
     ceilings: Ceilings | None = None
     try:
         ceilings = Ceilings.of(machine)
     except CalibrationError as error:
         notes.append(f"no bandwidth is judged: {error.found}")
-    report = report_timeline(trace, label, ceilings, _floor(machine))
+    fixed = FixedCost.of(machine.t0_graph_us.value)
+    report = report_timeline(trace, label, ceilings, _floor(machine), fixed)
     warnings = (*report.warnings, *notes)
     return replace(report, warnings=warnings, calibration=machine.name)
 

@@ -46,11 +46,21 @@ RegimeFilesOption = Annotated[
         "for each regime, and they are joined in one report.",
     ),
 ]
+TimelineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--timeline",
+        metavar="FILE",
+        help="A trace of torch.profiler of the same program: it confirms or refutes what the "
+        "captures' counters suspect to be launch_bound.",
+    ),
+]
 
 
 def diagnose(
     files: FilesArgument = None,
     regime: RegimeFilesOption = None,
+    timeline: TimelineOption = None,
     label: LabelOption = None,
     calibration: CalibrationOption = None,
     format: FormatOption = None,
@@ -60,8 +70,9 @@ def diagnose(
     """Say what limits the kernels in Nsight Compute files or torch.profiler traces, and what would
     help. Needs no GPU.
 
-    With several reports, JSON is an array and CSV one table. When some files cannot be used, the
-    others are reported all the same, and the exit code is that of the first failure.
+    With several reports, JSON is an array and CSV one table. When some files, named or in a folder,
+    cannot be used, the others are reported all the same, and the exit code is that of the first
+    failure.
     """
     kind = chosen_format(format, json, output)
     joined = joined_files(regime or ())
@@ -69,9 +80,10 @@ def diagnose(
     if not plain and not joined:
         raise UsageError("No capture was named.", "kernel-compass diagnose FILE...")
     prepare(output)
-    reports, errors = _reports(plain, joined, label, calibration)
+    reports, errors = _reports(plain, joined, label, calibration, timeline)
     if reports:
-        show(reports, kind, output, as_list=len(plain) + bool(joined) > 1)
+        several = max(len(plain) + bool(joined), len(reports) + len(errors)) > 1
+        show(reports, kind, output, as_list=several)
     if errors:
         raise Failures(errors)
 
@@ -110,18 +122,28 @@ def _reports(
     joined: dict[Regime, Path],
     label: str | None,
     calibration: str | None,
+    timeline: Path | None,
 ) -> tuple[list[Report], list[KernelCompassError]]:
     """A report for every input that can be used, and the failures of the others."""
     from kernel_compass import api
 
-    jobs: list[tuple[Sequence[Path], Callable[[], list[Report]]]] = [
-        ([path], partial(api.diagnose_files, [path], {}, label, calibration)) for path in plain
-    ]
-    if joined:
-        together = partial(api.diagnose_files, [], joined, label, calibration)
-        jobs.append((list(joined.values()), together))
     reports: list[Report] = []
     errors: list[KernelCompassError] = []
+    diagnose_files = partial(
+        api.diagnose_files,
+        label=label,
+        calibration=calibration,
+        on_error=errors.append,
+        timeline=timeline,
+    )
+    if timeline is not None:
+        _check_readable([timeline])
+    jobs: list[tuple[Sequence[Path], Callable[[], list[Report]]]] = [
+        ([path], partial(diagnose_files, [path], {})) for path in plain
+    ]
+    if joined:
+        together = partial(diagnose_files, [], joined)
+        jobs.append((list(joined.values()), together))
     for paths, job in jobs:
         try:
             _check_readable(paths)

@@ -150,7 +150,7 @@ def stream_kernels() -> Any:
     except ImportError as error:
         raise MissingDependency(
             f"Measuring bandwidth needs Triton, which cannot be imported ({error}).",
-            "Install it: pip install 'kernel-compass[gpu]'.",
+            "Install it: pip install torch triton nvidia-ml-py.",
         ) from None
 
 

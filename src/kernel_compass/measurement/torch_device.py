@@ -451,7 +451,7 @@ def _torch_with_cuda() -> Any:
     except ImportError as error:
         raise MissingDependency(
             f"Timing needs PyTorch, which cannot be imported ({error}).",
-            "Install it: pip install 'kernel-compass[gpu]'.",
+            "Install it: pip install torch triton nvidia-ml-py.",
         ) from None
     if not torch.cuda.is_available():
         raise MeasurementError(

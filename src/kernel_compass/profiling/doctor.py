@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_compass.errors import KernelCompassError, ProfilingError
+from kernel_compass.errors import INSTALL_TORCH, KernelCompassError, ProfilingError
 from kernel_compass.profiling import cuda_probe, metric_lists
 from kernel_compass.profiling.device_probe import Gpu, probe_gpus, query_smi
 from kernel_compass.profiling.ncu_runner import run_profile
@@ -127,7 +127,11 @@ def _ncu() -> Check:
 def _permission(facts: dict[str, Any]) -> Check:
     """Profile an empty kernel: nothing else tells whether the counters may be read."""
     name = "counter permission"
-    find_ncu()
+    try:
+        find_ncu()
+    except KernelCompassError:
+        found = "not tested: there is no ncu to read them with (see ncu)"
+        return Check(name, CheckStatus.MISSING, found, _NO_PROFILING, "Get ncu first.")
     if "error" in facts:
         found = f"not tested: {facts['error']}"
         return Check(name, CheckStatus.MISSING, found, _NO_PROFILING, "Get the GPU to work first.")
@@ -152,8 +156,7 @@ def _package(name: str, cost: str) -> Check:
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        remedy = f"pip install {name}"
-        return Check(name, CheckStatus.MISSING, "not installed in this Python", cost, remedy)
+        return Check(name, CheckStatus.MISSING, "not installed in this Python", cost, INSTALL_TORCH)
     return Check(name, CheckStatus.OK, version)
 
 

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from kernel_compass.errors import DamagedCapture, NotATimeline
 from kernel_compass.profiling.kineto_structs import Event, Header
-from kernel_compass.profiling.text_source import TextSource
+from kernel_compass.profiling.text_source import TextSource, reason_of
 
 BLOCK = 4 << 20
 """Bytes read at once."""
@@ -50,6 +50,7 @@ class TraceFile:
         self._decoder = msgspec.json.Decoder(list[Event])
         self._buffer = b""
         self._offset = 0
+        self._in_events = False
         self.header = Header()
         """Complete once the events are through."""
         self.events = 0
@@ -72,7 +73,9 @@ class TraceFile:
             self._find_events()
         else:
             self._drop(1)
+        self._in_events = True
         yield from self._through_the_array()
+        self._in_events = False
         self._finish(in_object)
 
     def _fill(self) -> bool:
@@ -80,7 +83,10 @@ class TraceFile:
         try:
             block = next(self._blocks, b"")
         except DamagedCapture as error:
-            raise self._cut(f"{error.found} ") from error
+            cause = error.__cause__ or error
+            if not isinstance(cause, EOFError):
+                raise self._damaged(reason_of(cause), 0) from error
+            raise self._cut(f": {reason_of(cause)}") from error
         self._buffer += block
         return bool(block)
 
@@ -121,7 +127,7 @@ class TraceFile:
             members = msgspec.json.decode(self._buffer, type=dict[str, Raw])
         except msgspec.DecodeError as error:
             if "truncated" in str(error):
-                raise self._cut("The JSON ends before its events. ") from None
+                raise self._cut(": the JSON ends before its events") from None
             raise NotATimeline(f"{self._path} is no JSON: {error}.", RECORD_AGAIN) from None
         names = ", ".join(map(repr, list(members)[:6])) or "nothing"
         raise NotATimeline(
@@ -195,14 +201,24 @@ class TraceFile:
         if in_object and not self._read_header(b'{"traceEvents":[]' + rest):
             if rest.endswith(b"}"):
                 raise self._damaged("what follows the events is no JSON", 0)
-            raise self._cut("The file ends behind its events, before its closing brace. ")
+            raise self._cut(": the file ends behind its events, before its closing brace")
 
     def _cut(self, why: str = "") -> DamagedCapture:
+        read = self.events + self._last_events()
         return DamagedCapture(
-            f"{self._path} is cut off. {why}{self.events:,} events could be read; what the GPU did "
-            "after them is not known, so nothing is reported.",
+            f"{self._path} is cut off{why}. {read:,} events could be read; what the GPU did after "
+            "them is not known, so nothing is reported.",
             f"Copy it again. {RECORD_AGAIN}",
         )
+
+    def _last_events(self) -> int:
+        """Whole events that stand in the buffer still, where the file ends behind one."""
+        if not self._in_events:
+            return 0
+        try:
+            return len(self._decoder.decode(b"[" + self._buffer.rstrip().rstrip(b",") + b"]"))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return 0
 
     def _damaged(self, what: str, at: int) -> DamagedCapture:
         where = f"after {self.events:,} events"

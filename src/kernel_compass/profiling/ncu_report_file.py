@@ -238,7 +238,7 @@ def _read_with_ncu(path: Path) -> LaunchTable:
     if ncu is None:
         raise MissingDependency(
             f"{path} is a binary report, and nothing here can read it.",
-            "Install a reader: pip install 'kernel-compass[report]', or put ncu on PATH.",
+            "Install a reader: pip install ncu-report, or put ncu on PATH.",
         )
     command = [ncu, "--import", str(path.absolute()), "--page", "raw", "--csv"]
     environment = {**os.environ, "LC_ALL": "C"}

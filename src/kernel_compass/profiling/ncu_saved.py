@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -21,11 +21,15 @@ _REPAIR = "Correct or remove the entry, or profile again: kernel-compass profile
 _RESTORE = "Put the file back beside captures.json, or profile again with --save FOLDER."
 
 
-def read_saved(folder: str | Path) -> tuple[Profile, ...]:
+def read_saved(
+    folder: str | Path, on_error: Callable[[CaptureError], None] | None = None
+) -> tuple[Profile, ...]:
     """Read the captures that a profiling job kept, with their regimes.
 
     Args:
         folder: one with a `captures.json`.
+        on_error: takes what is wrong with one of the captures, and the others are read; without it
+            the first failure is raised.
 
     Raises:
         NotAMetricTable: there is no `captures.json`, it lists nothing, or a file it names is
@@ -37,26 +41,33 @@ def read_saved(folder: str | Path) -> tuple[Profile, ...]:
     entries = read_index(folder)
     if not entries:
         raise NotAMetricTable(f"{folder / INDEX_NAME} lists no capture.", SAVE_AGAIN)
-    return tuple(_profiles(folder, entries))
-
-
-def _profiles(folder: Path, entries: list[dict[str, Any]]) -> Iterator[Profile]:
+    profiles = []
     for number, entry in enumerate(entries, 1):
         try:
-            regime = Regime(str(entry.get("regime")))
-            label = _text(entry, "label")
-            facts = {key: _text(entry, key) for key in _FACTS}
-            base = _table_name(entry, "capture")
-            more = None if entry.get("residency") is None else _table_name(entry, "residency")
-        except ValueError as error:
-            found = f"{folder / INDEX_NAME} has a broken entry, number {number}: {error}."
-            raise DamagedCapture(found, _REPAIR) from error
-        profile = _read(folder, base, regime, label)
-        if more is not None:
-            profile = overlaid(profile, _read(folder, more, regime, label))
-        path = str(folder / (more or base))
-        source = Source(path=path, format=SourceFormat.NCU_RUN, regime=regime, **facts)
-        yield replace(profile, source=source)
+            profiles.append(_profile(folder, number, entry))
+        except CaptureError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+    return tuple(profiles)
+
+
+def _profile(folder: Path, number: int, entry: dict[str, Any]) -> Profile:
+    try:
+        regime = Regime(str(entry.get("regime")))
+        label = _text(entry, "label")
+        facts = {key: _text(entry, key) for key in _FACTS}
+        base = _table_name(entry, "capture")
+        more = None if entry.get("residency") is None else _table_name(entry, "residency")
+    except ValueError as error:
+        found = f"{folder / INDEX_NAME} has a broken entry, number {number}: {error}."
+        raise DamagedCapture(found, _REPAIR) from error
+    profile = _read(folder, base, regime, label)
+    if more is not None:
+        profile = overlaid(profile, _read(folder, more, regime, label))
+    path = str(folder / (more or base))
+    source = Source(path=path, format=SourceFormat.NCU_RUN, regime=regime, **facts)
+    return replace(profile, source=source)
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str | None:

@@ -8,8 +8,8 @@ import lzma
 import stat
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from kernel_compass.errors import CaptureError, DamagedCapture, NotAMetricTable
 
@@ -71,11 +71,17 @@ class TextSource:
         """Yield the content after decompression, in blocks of up to `size` bytes.
 
         Raises:
-            DamagedCapture: broken compression.
+            DamagedCapture: broken compression, once all that could be decompressed was yielded.
         """
         with _open(self.path, self.compression) as stream:
-            while block := _read(stream, size, self.path):
-                yield block
+            while True:
+                block, error = _readable(stream, size)
+                if block:
+                    yield block
+                if error is not None:
+                    raise _unreadable(self.path, error) from error
+                if not block:
+                    return
 
     def lines(self) -> Iterator[str]:
         """Yield the lines without their ends.
@@ -126,18 +132,32 @@ def _require_regular_file(path: Path) -> None:
         raise NotAMetricTable(f"{path} is not a regular file.", "Write the capture to a file.")
 
 
-def _open(path: Path, compression: str | None) -> BinaryIO:
+def _open(path: Path, compression: str | None) -> BufferedIOBase:
     try:
         if compression == "gzip":
-            return cast(BinaryIO, gzip.open(path, "rb"))
+            return gzip.open(path, "rb")
         if compression == "xz":
-            return cast(BinaryIO, lzma.open(path, "rb"))
+            return lzma.open(path, "rb")
         return path.open("rb")
     except _READ_ERRORS as error:
         raise NotAMetricTable(f"{path} cannot be read: {error}.") from error
 
 
-def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
+def _readable(stream: BufferedIOBase, size: int) -> tuple[bytes, BaseException | None]:
+    """Up to so many bytes, fewer at the end or before what cannot be read: a plain `read` would
+    lose what a cut archive still held."""
+    pieces: list[bytes] = []
+    left = size
+    try:
+        while left > 0 and (piece := stream.read1(left)):
+            pieces.append(piece)
+            left -= len(piece)
+    except _READ_ERRORS as error:
+        return b"".join(pieces), error
+    return b"".join(pieces), None
+
+
+def _read(stream: BufferedIOBase, size: int, path: Path) -> bytes:
     try:
         return stream.read(size)
     except _READ_ERRORS as error:
@@ -145,12 +165,20 @@ def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
 
 
 def _read_head(path: Path, compression: str | None) -> bytes:
+    """The first bytes, as far as they can be read; who reads on learns what is wrong."""
     with _open(path, compression) as stream:
-        return _read(stream, 1 << 16, path)
+        head, error = _readable(stream, 1 << 16)
+    if error is not None and not head:
+        raise _unreadable(path, error) from error
+    return head
 
 
 def _unreadable(path: Path, error: BaseException) -> CaptureError:
     return DamagedCapture(
-        f"{path} cannot be read to its end: {str(error) or type(error).__name__}.",
-        "Copy or compress it again.",
+        f"{path} cannot be read to its end: {reason_of(error)}.", "Copy or compress it again."
     )
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a file could not be read, without its name."""
+    return (str(error) or type(error).__name__).rstrip(".")

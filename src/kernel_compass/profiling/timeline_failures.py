@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernel_compass.errors import MissingDependency, NotATimeline, ProfilingCause, ProfilingError
+from kernel_compass.errors import (
+    INSTALL_TORCH,
+    MissingDependency,
+    NotATimeline,
+    ProfilingCause,
+    ProfilingError,
+)
 from kernel_compass.profiling.ncu_failures import TIMEOUT, code_text
 from kernel_compass.profiling.ncu_process import Outcome
 from kernel_compass.profiling.torch_runner import NO_TORCH
@@ -29,7 +35,7 @@ def no_trace(
     if outcome.returncode == NO_TORCH and "no_torch" in status:
         return MissingDependency(
             f"{request.command[0]} cannot import torch.profiler: {status['no_torch']}.",
-            "Install PyTorch there (pip install torch), or run kernel-compass with the Python that "
+            f"Install PyTorch there ({INSTALL_TORCH}), or run kernel-compass with the Python that "
             "the program uses.",
         )
     if outcome.stopped == TIMEOUT:

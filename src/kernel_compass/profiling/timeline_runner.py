@@ -112,8 +112,6 @@ def _watched(
         late = request.timeout_s is not None and now - start > request.timeout_s
         return TIMEOUT if late else None
 
-    if on_progress:
-        on_progress(TimelineProgress(0.0))
     try:
         return run_watched(argv, os.environ, watch, target_stdout, grace_s)
     except OSError as error:

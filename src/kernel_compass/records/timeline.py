@@ -120,7 +120,8 @@ class KernelTimeline:
     share_of_span: float | None
     """Its GPU time over the span of its GPU, 0-1."""
     gap_before_us: float | None
-    """Median idle time of its stream right before it; `None` where it always comes first."""
+    """Median idle time of its stream right before it; `None` where it always comes first, in its
+    stream or in a CUDA graph (there the gap is that of the graph's launch)."""
     late_us: float | None
     """Median of the part of that gap that passed before its launch was handed over."""
     launch_delay_us: float | None

@@ -25,7 +25,7 @@ LIMITER_OUTLOOK: Mapping[Limiter, str] = {
 TIMELINE_OUTLOOK: Mapping[Limiter, str] = {
     **LIMITER_OUTLOOK,
     Limiter.LAUNCH_BOUND: "fuse them or capture them in a CUDA graph",
-    Limiter.UNCLASSIFIED: "no matter of launches; what bounds them takes counters to say",
+    Limiter.UNCLASSIFIED: "not launch-bound; what bounds them takes counters to say",
 }
 """The same where a timeline was read and not counters."""
 

@@ -72,9 +72,27 @@ def total_text(report: Report) -> str:
 def dominating_texts(report: Report) -> list[str]:
     """A sentence for each limiter with a tenth of the time or more (or the first)."""
     totals = limiter_totals(report)
-    outlook = TIMELINE_OUTLOOK if report.timeline else LIMITER_OUTLOOK
     large = [t for i, t in enumerate(totals) if i == 0 or (t.share or 0) >= 0.1]
-    return [_limiter_text(t, outlook[t.limiter]) for t in large]
+    return [_limiter_text(t, _outlook(report, t)) for t in large]
+
+
+def _outlook(report: Report, total: LimiterTotal) -> str:
+    """What a limiter's kernels are candidates for, as far as it is not done."""
+    if report.timeline is None:
+        return LIMITER_OUTLOOK[total.limiter]
+    if total.limiter is not Limiter.LAUNCH_BOUND:
+        return TIMELINE_OUTLOOK[total.limiter]
+    inside = sum(
+        item.timeline.launches_in_graph
+        for item in report.kernels
+        if item.timeline
+        and item.kernel.diagnosis
+        and item.kernel.diagnosis.limiter is Limiter.LAUNCH_BOUND
+    )
+    if inside >= total.launches:
+        return "fuse them (they run in CUDA graphs already)"
+    words = TIMELINE_OUTLOOK[total.limiter]
+    return f"{words} ({inside:,} of the launches are in one already)" if inside else words
 
 
 def also_text(report: Report) -> str:

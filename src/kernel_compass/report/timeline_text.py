@@ -67,7 +67,7 @@ def _behind(found: TimelineSummary) -> Iterator[tuple[str, str]]:
     )
     words = {
         Behind.CPU: f"behind: {share} passed before the next launch was handed over",
-        Behind.GPU: "ahead: the GPU hardly ever waits",
+        Behind.GPU: _ahead(found, idle, share),
         Behind.NEITHER: f"not behind: only {share} passed before the next launch was handed over; "
         "the rest is dependencies and what starting a kernel costs",
         Behind.UNKNOWN: "unknown whether it is behind: no launch can be compared with its call",
@@ -76,6 +76,18 @@ def _behind(found: TimelineSummary) -> Iterator[tuple[str, str]]:
     if found.launch_delay_us is not None and found.launch_delay_us >= 0:
         text += f"; a launch starts {duration_text(found.launch_delay_us)} after its call (median)"
     yield "CPU", text
+
+
+def _ahead(found: TimelineSummary, idle_us: float, share: str) -> str:
+    """The idle share, and how much of what idle time there is comes of the CPU."""
+    span = sum(use.span_us for use in found.devices)
+    late = sum(use.late_us or 0.0 for use in found.devices)
+    how = "mostly ahead" if 0 < idle_us <= 2.0 * late else "ahead"
+    text = f"{how}: the GPU idles {share_text(idle_us / span if span > 0 else 0.0)} of the span"
+    known = any(use.late_us is not None for use in found.devices)
+    if not known or idle_us <= 0:
+        return text
+    return f"{text}; {share} passed before the next launch was handed over"
 
 
 def _calls(found: TimelineSummary) -> Iterator[tuple[str, str]]:
