@@ -47,6 +47,9 @@ from kernel_compass.units import MIB
 FORMATS = ("bf16", "fp8", "int8", "fp32")
 UNPACKED = tuple(WEIGHTS_A_WORD)
 IN_FLIGHT_SHARE = 0.9
+"""Of the plateau: from there on more bytes in flight add little."""
+IN_FLIGHT_BYTES = 256 * MIB
+"""A size of both grids, so that the buffer holds its rotated sets; long beside a launch."""
 NOISE_BYTES = 16 * MIB
 NOISE_LAUNCHES = 64
 
@@ -294,7 +297,11 @@ class _Run:
 
     def _in_flight(self, probes: StreamProbes) -> dict[str, Quantity]:
         self._step("bytes in flight")
-        levels = {"dram": (Regime.COLD, 256 * MIB, 4), "l2": (Regime.WARM, 16 * MIB, 1)}
+        many = cold_sets(IN_FLIGHT_BYTES, self.device.l2_bytes)
+        levels = {
+            "dram": (Regime.COLD, IN_FLIGHT_BYTES, many),
+            "l2": (Regime.WARM, 16 * MIB, 1),
+        }
         return {
             level: self._saturation(probes, regime, size, sets)
             for level, (regime, size, sets) in levels.items()
