@@ -21,6 +21,17 @@ INSTALL_TORCH = "pip install torch triton nvidia-ml-py"
 """What gives a Python all that measuring and Triton kernels need: the extra `gpu`, which a name of
 this project can stand for only once it is on an index."""
 
+_LONGEST = 4000
+_LONGEST_WORD = 200
+
+
+def shortened(text: str, longest: int = _LONGEST_WORD) -> str:
+    """A text without its middle where it is longer than a message should be, in characters."""
+    if len(text) <= longest:
+        return text
+    kept = max(longest - 40, 2) // 2
+    return f"{text[:kept]} ... {len(text):,} characters ... {text[-kept:]}"
+
 
 class KernelCompassError(Exception):
     """Base of all expected failures.
@@ -31,6 +42,7 @@ class KernelCompassError(Exception):
     """
 
     def __init__(self, found: str, remedy: str = "") -> None:
+        found = shortened(found, _LONGEST)
         super().__init__(f"{found} {remedy}".strip())
         self.found = found
         self.remedy = remedy

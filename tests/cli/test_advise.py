@@ -165,11 +165,20 @@ def test_nonsense_is_refused_with_a_remedy(say, words):
     assert "bug" not in err
 
 
-@pytest.mark.parametrize("gpu", ["h1000", "/nowhere/x.json", "", "../h100"])
+@pytest.mark.parametrize(
+    "gpu", ["h1000", "/nowhere/x.json", "", "../h100", "~nobody-of-this-name/x.json", "x" * 100_000]
+)
 def test_unknown_machines_are_refused(say, gpu):
     code, out, err = say(*BMM, "--gpu", gpu)
     assert (code, out) == (10, "")
     assert "next: " in err
+    assert len(err) < 1000
+
+
+def test_a_shape_of_a_million_characters_is_not_repeated(say):
+    code, _, err = say("advise", "bmm", "1x" * 500_000, "--gpu", "h100")
+    assert code == 2
+    assert len(err) < 1000
 
 
 def test_a_broken_calibration_file_is_refused(say, tmp_path):
@@ -292,7 +301,10 @@ def test_a_probe_that_is_none_is_refused_by_its_row(say, tmp_path, changes, foun
     assert found in err
 
 
-@pytest.mark.parametrize("content", [None, "", "[", "{}", '[{"workload": 1}]'])
+NESTED = '[{"x": ' + "[" * 5000 + "]" * 5000 + "}]"
+
+
+@pytest.mark.parametrize("content", [None, "", "[", "{}", '[{"workload": 1}]', NESTED])
 def test_a_probes_file_that_is_none(say, tmp_path, content):
     file = tmp_path / "none.json"
     if content is not None:

@@ -35,6 +35,19 @@ def test_the_schema_is_valid_and_knows_the_words_of_the_records():
     assert defs["workload"]["properties"]["op"]["enum"] == [word.value for word in Op]
 
 
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        ('{"x": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
+        (b'{"tp": 1' + b"0" * 400 + b"}", "int"),
+        ("\udc80", "utf-8"),
+    ],
+)
+def test_hostile_text_is_refused(data, word):
+    with pytest.raises(UsageError, match=word):
+        decode(data)
+
+
 @pytest.mark.parametrize("name", samples.ALL)
 def test_every_advice_keeps_the_contract_and_comes_back(name):
     advice = samples.ALL[name]()

@@ -17,6 +17,7 @@ from kernel_compass.errors import CalibrationError
 from kernel_compass.records.calibration import Access, Basis, CurvePoint, Quantity
 from kernel_compass.records.measurement import LaunchMode
 
+ODD = {"basis": "measured", "source": "a test"}
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 
@@ -92,6 +93,17 @@ def test_what_could_not_be_read_again_is_not_written(changes, word):
         encode(replace(samples.complete(), **changes))
 
 
+def test_a_version_of_thousands_of_digits_is_newer_too():
+    with pytest.raises(CalibrationError, match="newer") as caught:
+        decode(changed("schema", "kernel-compass/calibration/" + "9" * 5000))
+    assert len(caught.value.found) < 500
+
+
+def test_a_byte_order_mark_is_skipped():
+    assert decode(b"\xef\xbb\xbf" + encode(samples.complete())) == samples.complete()
+    assert decode("\ufeff" + encode(samples.complete()).decode()) == samples.complete()
+
+
 @pytest.mark.parametrize("version", ["2", "17"])
 def test_a_newer_version_is_refused_by_name(version):
     text = changed("schema", f"kernel-compass/calibration/{version}")
@@ -131,6 +143,25 @@ def test_a_newer_version_is_refused_by_name(version):
         (changed("curves", 1, "regime", "in_situ"), "no regime that is calibrated"),
         (encode(samples.complete()).replace(b"1.08", b"NaN"), "malformed"),
         (encode(samples.complete()).replace(b"1.08", b"1e999"), "range"),
+        ("[" * 100_000, "Expected `object`"),
+        ('{"schema": ' + "[" * 100_000, "Expected `str`"),
+        ('{"x": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
+        (changed("curves", 0, "points", -1, "bytes", 10**400), "no machine holds that"),
+        (changed("curves", 0, "points", -1, "bytes", 1 << 63), "no machine holds that"),
+        (changed("curves", 0, "points", 1, "duration_us", 5e-324), "4.94066e-324 us"),
+        (changed("curves", 0, "points", 1, "duration_us", 1e308), "1e+308 us"),
+        (changed("peak_tflops", "bf16", {**ODD, "value": 5e-324}), "peak_tflops.bf16 is 4.9"),
+        (changed("t0_graph_us", {**ODD, "value": 1e308}), "t0_graph_us is 1e+308"),
+        (changed("t0_graph_us", {**ODD, "value": 1.0, "high": 1e308}), "t0_graph_us is 1 "),
+        (changed("c_eff_bytes", {**ODD, "value": 1e300}), "c_eff_bytes is 1e+300"),
+        (changed("noise", "within_process_pct", {**ODD, "value": 1e308}), "within_process_pct"),
+        (changed("datasheet", "dram_tbs", {**ODD, "value": 1e308}), "datasheet.dram_tbs"),
+        (changed("environment", "device", "sm_count", 0), "sm_count is 0"),
+        (changed("environment", "device", "sm_count", 10**30), "sm_count is more than 2^64"),
+        (changed("environment", "device", "l2_bytes", -1), "l2_bytes is -1"),
+        (changed("environment", "device", "l2_bytes", 1 << 60), "l2_bytes"),
+        (changed("name", "x").replace('"name": "x"', '"name": "x", "name": "y"'), "twice"),
+        (changed("x" * 3_000_000, 1), "unknown field"),
     ],
 )
 def test_what_is_no_document_is_refused_with_the_reason(text, word):
@@ -139,6 +170,7 @@ def test_what_is_no_document_is_refused_with_the_reason(text, word):
     assert "odd.json is not" in caught.value.found
     assert word in caught.value.found
     assert "kernel-compass calibrate" in caught.value.remedy
+    assert len(str(caught.value)) < 5000
 
 
 def test_an_integer_value_is_a_number():

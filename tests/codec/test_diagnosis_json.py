@@ -197,6 +197,10 @@ def test_words_of_the_first_design_are_understood():
         encode(samples.decode()).replace(b"diagnosis/1", b"diagnosis/9"),
         encode(samples.decode()).replace(b'"compute_bound"', b'"bound_by_magic"'),
         encode(samples.decode())[:-200],
+        '{"x": ' + "[" * 5000 + "]" * 5000 + "}",
+        b'{"schema": "kernel-compass/diagnosis/1", "x": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        encode(samples.decode()).replace(b'"launches": ', b'"launches": ' + b"1" * 400),
+        "\udc80",
     ],
 )
 def test_what_is_no_document_is_refused(data):

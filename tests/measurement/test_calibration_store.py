@@ -60,10 +60,56 @@ def test_several_devices_and_slices_live_side_by_side():
     assert store.find("NVIDIA H100 80GB HBM3 MIG 2g.20gb", DRIVER) is None
 
 
-def test_a_file_of_another_device_with_the_same_slug_is_not_taken():
-    store.save(of("NVIDIA  H200"))
-    assert store.path_of("NVIDIA  H200", DRIVER) == store.path_of(H200, DRIVER)
-    assert store.find(H200, DRIVER) is None
+def test_names_that_read_alike_have_files_of_their_own(folder):
+    names = (H200, "NVIDIA  H200", "NVIDIA-H200", "NVIDIA H200 é", "NVIDIA H200 ü", "x" * 300)
+    names += ("x" * 301, "unknown", None)
+    assert len({store.path_of(name, DRIVER) for name in names}) == len(names)
+    assert all(len(store.path_of(name, DRIVER).name) < 255 for name in names)
+    for name in names:
+        store.save(of(name))
+    for name in names:
+        assert store.find(name, DRIVER).environment.device.name == name
+
+
+def test_files_from_before_names_had_a_hash_are_found_and_checked(folder):
+    a100 = "NVIDIA A100-SXM4-80GB"
+    store.save(of(a100), folder / "nvidia-a100-sxm4-80gb-580.65.06.json")
+    assert store.find(a100, DRIVER) == of(a100)
+    assert store.find("NVIDIA A100 SXM4 80GB", DRIVER) is None
+    (folder / "nvidia-a100-sxm4-80gb-580.65.06.json").write_text("{")
+    assert store.find(a100, DRIVER) is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "too large", "link to nothing"])
+def test_what_is_no_file_of_a_calibration_is_refused_at_once(folder, kind):
+    path = store.path_of(H200, DRIVER)
+    folder.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "too large":
+        path.touch()
+        os.truncate(path, (16 << 20) + 1)
+    else:
+        path.symlink_to("/dev/zero" if "device" in kind else "/nowhere/at/all")
+    for call in (lambda: store.find(H200, DRIVER), lambda: store.load(str(path))):
+        with pytest.raises(CalibrationError, match="cannot be read"):
+            call()
+    assert store.find_other_driver(H200) is None
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/x.json", "x" * 5000, "a\0b", "a\0b.json"])
+def test_names_that_no_file_can_have(name):
+    with pytest.raises(CalibrationError) as caught:
+        store.load(name)
+    assert len(str(caught.value)) < 800
+    assert caught.value.remedy
+
+
+def test_a_store_in_the_home_of_nobody(monkeypatch):
+    monkeypatch.setenv("KERNEL_COMPASS_CACHE", "~nobody-of-this-name/cache")
+    with pytest.raises(CalibrationError, match="home folder of nobody"):
+        store.find(H200, DRIVER)
+    assert store.stored() == ()
 
 
 def test_another_driver_is_another_file_and_the_newest_stands_in():

@@ -44,7 +44,9 @@ def machine_calibration(device_name: str | None = None) -> Calibration | None:
     other = store.find_other_driver(name)
     if other is None:
         return None
-    note = f"measured under driver {other.environment.driver}, and {driver} is running: "
+    measured = other.environment.driver or "that was not noted"
+    running = f"{driver} is running" if driver else "nvidia-smi does not tell which is running"
+    note = f"measured under driver {measured}, and {running}: "
     return replace(other, notes=(*other.notes, f"{note}run `kernel-compass calibrate` again"))
 
 

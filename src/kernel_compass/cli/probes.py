@@ -8,6 +8,7 @@ import msgspec
 
 from kernel_compass.cli.options import regime_named
 from kernel_compass.cli.shapes import workload_of
+from kernel_compass.codec.json_reading import file_bytes, read_json
 from kernel_compass.errors import UsageError
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import MeasuredLaunch, Precision
@@ -31,8 +32,8 @@ def probes_in(path: Path) -> tuple[MeasuredLaunch, ...]:
         UsageError: it cannot be read, or a row is no measured launch.
     """
     try:
-        rows = msgspec.json.decode(path.read_bytes(), type=list[_Row])
-    except (OSError, msgspec.DecodeError) as error:
+        rows = read_json(file_bytes(path, regular=False), list[_Row])
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"--probes {path}: {reason}.", f"Write {EXAMPLE}.") from None
     return tuple(_launch(row, f"--probes {path}, row {i + 1}") for i, row in enumerate(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kernel_compass.errors import UsageError
+from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.workload import Op, Workload
 
 MAX_DIMENSION = 1 << 24
@@ -27,9 +27,10 @@ def workload_of(op_text: str, shape: str | None) -> Workload:
         raise UsageError(f"{op.value} needs a shape.", _remedy(op))
     words = re.split(r"[x×*,]", shape.strip().lower())
     if len(words) != FORMS[op].count("x") + 1 or not all(re.fullmatch(r"[0-9]+", w) for w in words):
-        raise UsageError(f"{shape!r} is no shape of a {op.value}.", _remedy(op))
+        raise UsageError(f"{shortened(shape)!r} is no shape of a {op.value}.", _remedy(op))
     if any(len(word) > 12 or not 1 <= int(word) <= MAX_DIMENSION for word in words):
-        found = f"A dimension of {op.value} {shape} is not between 1 and {MAX_DIMENSION:,}."
+        found = f"A dimension of {op.value} {shortened(shape)} is not between 1 and "
+        found += f"{MAX_DIMENSION:,}."
         raise UsageError(found, _remedy(op))
     sizes = [int(word) for word in words]
     if op is Op.BMM:
@@ -52,7 +53,7 @@ def tokens_of(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     good = all(re.fullmatch(r"[0-9]{1,8}", w) and 1 <= int(w) <= 1 << 20 for w in words)
     if not good:
-        found = f"--tokens {text} is no list of batch sizes."
+        found = f"--tokens {shortened(text)} is no list of batch sizes."
         raise UsageError(found, f"Write for example --tokens 1,16,64; each 1 to {1 << 20:,}.")
     return tuple(dict.fromkeys(map(int, words)))
 
@@ -65,10 +66,12 @@ def budget_pct_of(text: str) -> float:
     """
     matched = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*%\s*", text)
     if matched is None:
-        raise UsageError(f"--budget {text} is no percentage.", "Write for example --budget 3%.")
+        found = f"--budget {shortened(text)} is no percentage."
+        raise UsageError(found, "Write for example --budget 3%.")
     value = float(matched[1])
     if not 0 < value <= 100:
-        raise UsageError(f"--budget {text} is out of range.", "Name more than 0 % and up to 100 %.")
+        found = f"--budget {shortened(text)} is out of range."
+        raise UsageError(found, "Name more than 0 % and up to 100 %.")
     return value
 
 
@@ -77,7 +80,7 @@ def _op(text: str) -> Op:
         if op.value == text.strip().lower():
             return op
     known = ", ".join(op.value for op in Op)
-    raise UsageError(f"There is no op {text!r}.", f"Known: {known}; or --model NAME.")
+    raise UsageError(f"There is no op {shortened(text)!r}.", f"Known: {known}; or --model NAME.")
 
 
 def _remedy(op: Op) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kernel_compass.codec.diagnosis_document import DeviceDocument
+from kernel_compass.codec.json_reading import Int64
 
 SCHEMA = "kernel-compass/advice/1"
 
@@ -17,10 +18,10 @@ class WorkloadDocument(msgspec.Struct):
     """`workload`; `heads` is 1 for `linear`."""
 
     op: str
-    heads: int
-    tokens: int
-    reduction: int
-    columns: int
+    heads: Int64
+    tokens: Int64
+    reduction: Int64
+    columns: Int64
     name: str | None = None
 
 
@@ -54,8 +55,8 @@ class FormatDocument(msgspec.Struct):
     """One of `formats`."""
 
     precision: str
-    weight_bytes: int
-    working_set_bytes: int
+    weight_bytes: Int64
+    working_set_bytes: Int64
     cache_fit: str
     floor: FloorDocument | None
     estimate: EstimateDocument | None
@@ -79,7 +80,7 @@ class WorkloadAdviceDocument(msgspec.Struct):
     """One of `workloads`."""
 
     workload: WorkloadDocument
-    layers: int | None
+    layers: Int64 | None
     sharded: str | None
     assumption: str | None
     regimes: list[RegimeDocument]
@@ -88,7 +89,7 @@ class WorkloadAdviceDocument(msgspec.Struct):
 class TotalDocument(msgspec.Struct):
     """One of `totals`."""
 
-    tokens: int
+    tokens: Int64
     regime: str
     precision: str
     estimate_us: float | None
@@ -104,7 +105,7 @@ class AdviceDocument(msgspec.Struct):
     launch_mode: str
     budget_pct: float | None
     model: str | None
-    tp: int | None
+    tp: Int64 | None
     workloads: list[WorkloadAdviceDocument]
     totals: list[TotalDocument]
     notes: list[str]

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from kernel_compass.codec import advice_document as doc
 from kernel_compass.codec.advice_document import SCHEMA
 from kernel_compass.codec.diagnosis_document import DeviceDocument
+from kernel_compass.codec.json_reading import read_json
 from kernel_compass.errors import UsageError
 from kernel_compass.records.advice import (
     Advice,
@@ -44,8 +45,8 @@ def decode(data: bytes | str) -> Advice:
         UsageError: it is no such document.
     """
     try:
-        return _advice(msgspec.json.decode(data, type=doc.AdviceDocument))
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        return _advice(read_json(data, doc.AdviceDocument))
+    except ValueError as error:
         found = f"This is not a {SCHEMA} document: {error}."
         raise UsageError(found, "Write one with `kernel-compass advise ... --json`.") from None
 

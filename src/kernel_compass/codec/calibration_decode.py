@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, log10
 
 from kernel_compass.codec import calibration_document as doc
 from kernel_compass.records.calibration import (
@@ -20,6 +20,23 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.measurement import LaunchMode
 from kernel_compass.records.profile import Regime
+
+_LARGEST_BYTES = 1 << 50
+_TIMES_US = (1e-4, 1e10)
+_RATES = (1e-6, 1e9)
+_LIMITS = {
+    "c_eff_bytes": (1.0, float(_LARGEST_BYTES)),
+    "peak_tflops": _RATES,
+    "dequantization_tweights_s": _RATES,
+    "t0_graph_us": _TIMES_US,
+    "t0_eager_us": _TIMES_US,
+    "bytes_in_flight": (1.0, float(_LARGEST_BYTES)),
+    "within_process_pct": (1e-9, 1e4),
+    "between_processes_pct": (1e-9, 1e4),
+    "datasheet": (1e-6, 1e18),
+}
+"""What a value other than 0 may be: far beyond any machine, and far from where arithmetic ends."""
+_MOST_SMS = 1 << 20
 
 CURVE_REGIMES = (Regime.WARM, Regime.COLD)
 """A stream is re-read or rotated; nothing else is calibrated."""
@@ -58,6 +75,10 @@ def calibration_of(document: doc.Document) -> Calibration:
 
 def _environment(environment: doc.EnvironmentDocument) -> Environment:
     device = environment.device
+    if device.sm_count is not None and not 0 < device.sm_count <= _MOST_SMS:
+        raise ValueError(f"sm_count is {_number(device.sm_count)}")
+    if device.l2_bytes is not None and not 0 <= device.l2_bytes <= _LARGEST_BYTES:
+        raise ValueError(f"l2_bytes is {_number(device.l2_bytes)}")
     return Environment(
         device=Device(device.name, device.compute_capability, device.sm_count, device.l2_bytes),
         driver=environment.driver,
@@ -77,11 +98,16 @@ def _quantity(name: str, quantity: doc.QuantityDocument) -> Quantity:
     basis, value = Basis(quantity.basis), quantity.value
     if (value is None) is not (basis is Basis.ABSENT):
         raise ValueError(f"{name} has the value {value} and the basis {basis.value!r}")
-    if value is None and (quantity.low is not None or quantity.high is not None):
-        raise ValueError(f"{name} is absent and has an interval")
+    if value is None:
+        if quantity.low is not None or quantity.high is not None:
+            raise ValueError(f"{name} is absent and has an interval")
+        return Quantity(None, basis, quantity.source)
     ends = [end for end in (quantity.low, value, quantity.high) if end is not None]
     if not all(isfinite(end) and end >= 0 for end in ends):
         raise ValueError(f"{name} has a negative or infinite value")
+    least, most = _LIMITS[name.partition(".")[0]]
+    if any(end > most for end in ends) or 0 < value < least:
+        raise ValueError(f"{name} is {value:g} ({ends[0]:g} to {ends[-1]:g}): no machine has that")
     if ends != sorted(ends):
         raise ValueError(f"{name} lies outside its interval: {ends}")
     return Quantity(value, basis, quantity.source, quantity.low, quantity.high)
@@ -103,8 +129,21 @@ def _curve(curve: doc.CurveDocument) -> StreamCurve:
     points = tuple(CurvePoint(p.bytes, p.duration_us, Basis(p.basis)) for p in curve.points)
     if any(p.bytes <= 0 or not isfinite(p.duration_us) or p.duration_us <= 0 for p in points):
         raise ValueError(f"{name} has a point that is not positive")
+    if any(p.bytes > _LARGEST_BYTES for p in points):
+        most = max(p.bytes for p in points)
+        raise ValueError(f"{name} has a point of {_number(most)} bytes: no machine holds that")
+    if any(not _TIMES_US[0] <= p.duration_us <= _TIMES_US[1] for p in points):
+        worst = max((p.duration_us for p in points), key=lambda us: abs(log10(us)))
+        raise ValueError(f"{name} has a point of {worst:g} us: no launch takes that")
     if any(a.bytes >= b.bytes for a, b in pairwise(points)):
         raise ValueError(f"{name} is not in ascending order of bytes")
     if any(p.basis is Basis.ABSENT for p in points):
         raise ValueError(f"{name} has a point that is absent")
     return StreamCurve(access, regime, points, curve.source)
+
+
+def _number(value: int) -> str:
+    """Python writes no whole number of thousands of digits."""
+    if abs(value) < 1 << 64:
+        return str(value)
+    return "more than 2^64" if value > 0 else "less than -2^64"

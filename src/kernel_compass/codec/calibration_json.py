@@ -16,7 +16,8 @@ import msgspec
 from kernel_compass.codec import calibration_document as doc
 from kernel_compass.codec.calibration_decode import calibration_of
 from kernel_compass.codec.calibration_document import NAME, SCHEMA, VERSION
-from kernel_compass.errors import CalibrationError
+from kernel_compass.codec.json_reading import read_json
+from kernel_compass.errors import CalibrationError, shortened
 from kernel_compass.records.calibration import (
     Basis,
     Calibration,
@@ -27,6 +28,7 @@ from kernel_compass.records.calibration import (
 from kernel_compass.records.environment import Environment
 
 _MEASURE = "Measure one with `kernel-compass calibrate`."
+_DIGITS = 9
 
 
 def encode(calibration: Calibration) -> bytes:
@@ -55,9 +57,9 @@ def decode(data: bytes | str, label: str = "This") -> Calibration:
         CalibrationError: it is no such document, or a newer version's.
     """
     try:
-        _check_version(msgspec.json.decode(data, type=doc.Heading).schema, label)
-        return calibration_of(msgspec.json.decode(data, type=doc.Document))
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        _check_version(read_json(data, doc.Heading).schema, label)
+        return calibration_of(read_json(data, doc.Document, distinct_keys=True))
+    except ValueError as error:
         found = f"{label} is not a {SCHEMA} document: {error}."
         raise CalibrationError(found, _MEASURE) from None
 
@@ -100,12 +102,18 @@ def to_document(calibration: Calibration) -> doc.Document:
 
 def _check_version(schema: str, label: str) -> None:
     name, _, version = schema.rpartition("/")
-    if name == NAME and version.isdecimal() and int(version) > VERSION:
-        found = f"{label} was written by a newer kernel-compass: its schema is {schema!r}, "
+    if name == NAME and _is_newer(version):
+        said = shortened(schema)
+        found = f"{label} was written by a newer kernel-compass: its schema is {said!r}, "
         found += f"and this one reads up to {SCHEMA!r}."
         raise CalibrationError(found, "Upgrade kernel-compass, or `kernel-compass calibrate` here.")
     if schema != SCHEMA:
-        raise ValueError(f"its schema is {schema!r}")
+        raise ValueError(f"its schema is {shortened(schema)!r}")
+
+
+def _is_newer(version: str) -> bool:
+    digits = version.lstrip("0")  # Python reads no number of thousands of digits
+    return version.isdecimal() and (len(digits) > _DIGITS or int(digits or "0") > VERSION)
 
 
 def _environment(environment: Environment) -> doc.EnvironmentDocument:

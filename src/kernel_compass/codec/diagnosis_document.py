@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from kernel_compass.codec.json_reading import Int64
 from kernel_compass.records.timeline import KernelTimeline, TimelineSummary
 
 SCHEMA = "kernel-compass/diagnosis/1"
@@ -29,7 +30,7 @@ REQUIRED_METRICS = (
 )
 """Keys that `metrics` always carries, `null` where the capture has no value."""
 
-Grid = tuple[int, int, int]
+Grid = tuple[Int64, Int64, Int64]
 Metrics = dict[str, float | None]
 
 
@@ -38,8 +39,8 @@ class DeviceDocument(msgspec.Struct):
 
     name: str | None = None
     compute_capability: str | None = None
-    sm_count: int | None = None
-    l2_bytes: int | None = None
+    sm_count: Int64 | None = None
+    l2_bytes: Int64 | None = None
 
 
 class SourceDocument(msgspec.Struct):
@@ -97,7 +98,7 @@ class DiagnosisDocument(msgspec.Struct):
 class RegimeDocument(msgspec.Struct):
     """One of `regimes`."""
 
-    launches: int
+    launches: Int64
     duration_us: DurationDocument | None
     metrics: Metrics
     diagnosis: DiagnosisDocument
@@ -110,13 +111,13 @@ class KernelDocument(msgspec.Struct):
     name: str
     grid: Grid | None
     block: Grid | None
-    launches: int
+    launches: Int64
     share_of_time: float | None
     duration_us: DurationDocument | None
     metrics: Metrics
     diagnosis: DiagnosisDocument
     regimes: dict[str, RegimeDocument | None] | UnsetType = UNSET
-    device: int | UnsetType = UNSET
+    device: Int64 | UnsetType = UNSET
     timeline: KernelTimeline | UnsetType = UNSET
 
 

@@ -19,6 +19,7 @@ from msgspec import UNSET, UnsetType
 from kernel_compass.codec import diagnosis_document as doc
 from kernel_compass.codec.diagnosis_decode import report_of
 from kernel_compass.codec.diagnosis_document import REQUIRED_METRICS, SCHEMA
+from kernel_compass.codec.json_reading import read_json
 from kernel_compass.errors import CaptureError
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Evidence, Headroom
@@ -46,8 +47,8 @@ def decode(data: bytes | str) -> Report:
         CaptureError: it is no such document.
     """
     try:
-        return report_of(msgspec.json.decode(data, type=doc.Document))
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        return report_of(read_json(data, doc.Document))
+    except ValueError as error:
         found = f"This is not a {SCHEMA} document: {error}."
         raise CaptureError(found, "Write one with `kernel-compass diagnose FILE --json`.") from None
 

@@ -9,6 +9,7 @@ old one or the new one. What a file says of its device decides, not its name.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tempfile
@@ -17,23 +18,26 @@ from importlib.resources import files
 from pathlib import Path
 
 from kernel_compass.codec.calibration_json import decode, encode
-from kernel_compass.errors import CalibrationError
+from kernel_compass.codec.json_reading import file_bytes
+from kernel_compass.errors import CalibrationError, shortened
 from kernel_compass.records.calibration import Calibration
 
 CACHE_VARIABLE = "KERNEL_COMPASS_CACHE"
 _SHIPPED = files("kernel_compass") / "calibrations"
 _MEASURE = "Measure one with `kernel-compass calibrate`"
 _LONGEST_SLUG = 80
+_HASH_DIGITS = 8
 
 
 def store_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of this user's calibrations; it need not exist.
 
     Raises:
-        CalibrationError: the user has no home folder, and none is named.
+        CalibrationError: the user has no home folder, and none is named; or it is in the home
+            folder of a user that does not exist.
     """
     if named := environ.get(CACHE_VARIABLE):
-        return Path(named).expanduser() / "calibrations"
+        return _expanded(Path(named), CACHE_VARIABLE) / "calibrations"
     xdg = Path(environ.get("XDG_CACHE_HOME") or "")
     if xdg.is_absolute():  # the XDG specification: a relative one is ignored
         return xdg / "kernel-compass" / "calibrations"
@@ -52,7 +56,7 @@ def path_of(device: str | None, driver: str | None) -> Path:
         device: the driver's name of it; a MIG slice's name holds its profile.
         driver: its version.
     """
-    return store_folder() / f"{_slug(device)}-{_slug(driver)}.json"
+    return store_folder() / f"{_distinct_slug(device)}-{_distinct_slug(driver)}.json"
 
 
 def save(calibration: Calibration, path: Path | None = None) -> Path:
@@ -102,11 +106,19 @@ def find(device: str | None, driver: str | None) -> Calibration | None:
         CalibrationError: there is one, and it cannot be used.
     """
     path = path_of(device, driver)
-    if not path.exists():
+    found = read(path) if os.path.lexists(path) else _before_hashes(device, driver)
+    if found is None:
         return None
-    found = read(path)
     same = (found.environment.device.name, found.environment.driver) == (device, driver)
     return found if same else None
+
+
+def _before_hashes(device: str | None, driver: str | None) -> Calibration | None:
+    """What older versions stored under the plain name, which may be another device's."""
+    try:
+        return read(store_folder() / f"{_slug(device)}-{_slug(driver)}.json")
+    except CalibrationError:
+        return None
 
 
 def find_other_driver(device: str | None) -> Calibration | None:
@@ -150,15 +162,16 @@ def load(name_or_path: str | Path) -> Calibration:
     if name.lower() in list_shipped():
         return decode((_SHIPPED / f"{name.lower()}.json").read_bytes(), f"The shipped {name}")
     is_path = isinstance(name_or_path, Path) or os.sep in name or name.endswith(".json")
-    if is_path or Path(name).is_file():
-        return read(Path(name_or_path).expanduser())
+    if is_path or _exists(name):
+        return read(_expanded(Path(name_or_path), "The calibration"))
     known = {path.stem: path for path in stored()}
     if name in known:
         return read(known[name])
     has = f"shipped: {', '.join(list_shipped())}"
     has += f"; measured here: {', '.join(known)}" if known else "; none is measured here"
     raise CalibrationError(
-        f"There is no calibration {name!r} ({has}).", f"{_MEASURE}, or name one of these or a file."
+        f"There is no calibration {shortened(name)!r} ({has}).",
+        f"{_MEASURE}, or name one of these or a file.",
     )
 
 
@@ -178,11 +191,12 @@ def read(path: Path) -> Calibration:
         CalibrationError: it cannot be read, or is none.
     """
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        found = f"{path} cannot be read: {error.strerror or error}."
+        data = file_bytes(path)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name as well
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        found = f"{shortened(str(path))} cannot be read: {reason}."
         raise CalibrationError(found, "Check the path and its permissions.") from None
-    return decode(data, str(path))
+    return decode(data, shortened(str(path)))
 
 
 def _replace(target: Path, data: bytes) -> None:
@@ -206,6 +220,37 @@ def _slug(text: str | None) -> str:
     """A name that every file system takes: `nvidia-h100-80gb-hbm3-mig-1g.10gb`."""
     words = re.sub(r"[^a-z0-9.]+", "-", (text or "").lower())
     return words[:_LONGEST_SLUG].strip("-.") or "unknown"
+
+
+def _distinct_slug(text: str | None) -> str:
+    """The slug, and a hash where other names have the same one; case alone makes no other name."""
+    slug = _slug(text)
+    words = (text or "").replace(" ", "-").lower()
+    if text is None or (slug == words and "-" not in (text or "") and slug != "unknown"):
+        return slug
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{slug}-{digest[:_HASH_DIGITS]}"
+
+
+def _exists(name: str) -> bool:
+    """Whether a word without a separator names something in this folder."""
+    try:
+        return bool(name) and os.path.lexists(name)
+    except ValueError:
+        return False
+
+
+def _expanded(path: Path, what: str) -> Path:
+    """A path with `~` and `~user` replaced.
+
+    Raises:
+        CalibrationError: nobody knows that user's home folder.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        found = f"{what}: {shortened(str(path))!r} is in the home folder of nobody known here."
+        raise CalibrationError(found, "Write the whole path.") from None
 
 
 def _unwritable(path: Path, error: OSError) -> CalibrationError:

@@ -15,6 +15,9 @@ from kernel_compass.records.profile import Regime
 MIN_PAIRS = 12
 """Under that the error of a ratio cannot be estimated."""
 
+MIN_ALPHA = 1e-12
+"""Under that the boundaries of the looks are beyond what double precision can integrate."""
+
 
 class Decision(StrEnum):
     """What a comparison has shown, at the rule's minimum effect."""
@@ -71,6 +74,8 @@ class Rule:
     def __post_init__(self) -> None:
         self._check_fractions()
         previous = (MIN_PAIRS - 1, *self.looks)
+        if not all(type(look) is int for look in self.looks):
+            raise UsageError(f"looks {self.looks} are not whole numbers.", "Use (50, 100, 200).")
         if not self.looks or any(a >= b for a, b in pairwise(previous)):
             raise UsageError(
                 f"looks {self.looks} are not ascending pair counts from {MIN_PAIRS} on.",
@@ -92,6 +97,10 @@ class Rule:
             value = getattr(self, name)
             if not (math.isfinite(value) and 0 < value < 0.5):
                 raise UsageError(f"{name} {value} is not in (0, 0.5).", "2 % is written 0.02.")
+        for name in ("alpha", "hold_out_alpha"):
+            if getattr(self, name) < MIN_ALPHA:
+                found = f"{name} {getattr(self, name)} is below {MIN_ALPHA}."
+                raise UsageError(found, "So rare an error cannot be computed; use 0.01.")
 
     @property
     def side_alpha(self) -> float:
