@@ -150,3 +150,68 @@ def tells_much_and_leaves(arguments, tell):
     for i in range(arguments["count"]):
         tell({"i": i})
     os._exit(5)
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def fails(arguments, tell):
+    kinds = {
+        "base": BaseException("bare"),
+        "generator": GeneratorExit("closing"),
+        "group": BaseExceptionGroup("many", [KeyboardInterrupt()]),
+        "unspeakable": Unspeakable(),
+        "long": ValueError("x" * 10_000_000),
+    }
+    raise kinds[arguments["kind"]]
+
+
+def forks_through(arguments, tell):
+    """The child goes on where the task does, and is first there."""
+    child = os.fork()
+    if not child and arguments["kind"] == "raises":
+        raise ValueError("the child's")
+    if not child and arguments["kind"] == "tells":
+        tell({"from": "the child"})
+    if child:
+        os.waitpid(child, 0)
+    return {"pid": os.getpid(), "forked": not child}
+
+
+def forges(arguments, tell):
+    for number in range(3, 1000):
+        with contextlib.suppress(OSError):
+            os.write(number, b'{"result": {"forged": true}}\n')
+    return {"forged": False}
+
+
+def closes_all(arguments, tell):
+    os.closerange(0, 100)
+    return {"ok": True}
+
+
+def writes_without_end(arguments, tell):
+    """Into the private pipe itself."""
+    for number in range(200, 220):
+        with contextlib.suppress(OSError):
+            for _ in range(70):
+                os.write(number, b"x" * (1 << 20))
+    return {}
+
+
+def leaves_daemons(arguments, tell):
+    """As daemons do it: a session of their own, and no parent."""
+    reading, writing = os.pipe()
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            os.write(writing, str(os.getpid()).encode())
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    tell({"pid": int(os.read(reading, 20))})
+    if arguments["crash"]:
+        os._exit(7)
+    return {}

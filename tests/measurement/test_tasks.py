@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -174,14 +175,61 @@ def test_no_child_is_left(crash):
         assert error.cause is MeasurementCause.WORKER_DIED
     assert time.monotonic() - start < 20
     pids = told[0]["pids"]
-    others = [pids[0], pids[2], *([] if crash else [pids[1]])]
-    assert all(gone(pid) for pid in others)
-    for pid in pids:  # the one that left the session before its parent died is out of reach
-        if alive(pid):
-            os.kill(pid, signal.SIGKILL)
+    assert all(gone(pid) for pid in pids)
 
 
-@pytest.mark.parametrize("name", ["nowhere.module:task", f"{TASKS}:missing", TASKS])
+@pytest.mark.parametrize("crash", [False, True])
+def test_no_daemon_is_left(crash):
+    told = []
+    with contextlib.suppress(MeasurementError):
+        run("leaves_daemons", told.append, crash=crash)
+    assert gone(told[0]["pid"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("base", "BaseException: bare"),
+        ("generator", "GeneratorExit: closing"),
+        ("group", "BaseExceptionGroup: many"),
+        ("unspeakable", "__str__ raised RuntimeError"),
+        ("long", "10,000,000 characters"),
+    ],
+)
+def test_whatever_is_raised_is_told(kind, word):
+    error = failure("fails", kind=kind)
+    assert error.cause is MeasurementCause.CALLABLE_FAILED
+    assert word in error.found
+    assert "fake_tasks.py:" in error.found
+    assert len(error.found) < 5000
+
+
+@pytest.mark.parametrize("kind", ["returns", "raises", "tells"])
+def test_a_forked_child_does_not_answer_for_the_task(kind):
+    told = []
+    assert run("forks_through", told.append, kind=kind)["forked"] is False
+    assert told == []
+
+
+def test_nothing_that_is_written_to_the_private_pipe_is_an_answer():
+    assert run("forges") == {"forged": False}
+    assert run("closes_all") == {"ok": True}
+
+
+def test_answers_have_a_largest_size_and_take_time_in_proportion():
+    start = time.monotonic()
+    assert len(run("large", size=30_000_000)["text"]) == 30_000_000
+    assert time.monotonic() - start < 10
+    assert "at most" in failure("large", size=70_000_000).found
+    error = failure("writes_without_end")
+    assert error.cause is MeasurementCause.CALLABLE_FAILED
+    assert "more than 64 MiB" in error.found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nowhere.module:task", f"{TASKS}:missing", TASKS, ":", "", ".x:y", "a..b:c", "x" * 10**6],
+)
 def test_unknown_tasks(name):
     with pytest.raises(UsageError, match="There is no task"):
         run_task(name, {}, timeout_s=60)

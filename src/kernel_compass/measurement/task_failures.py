@@ -15,13 +15,17 @@ from kernel_compass.errors import (
     MissingDependency,
     ProfilingCause,
     ProfilingError,
+    shortened,
 )
+from kernel_compass.measurement.task_pipes import LARGEST_LINE
 
 GPU_EXTRA = "pip install 'kernel-compass[gpu]'"
 """What installs torch and triton."""
 
 _PROGRAM = "Run it again with KERNEL_COMPASS_DEBUG=1 for the whole traceback."
 _SHOWN_LINES = 4
+_LONGEST_MESSAGE = 2000
+_LONGEST_FOUND = 4000
 
 
 def error_document(error: BaseException) -> dict[str, Any]:
@@ -31,8 +35,8 @@ def error_document(error: BaseException) -> dict[str, Any]:
     return {
         "kind": type(known).__name__,
         "cause": cause,
-        "found": known.found,
-        "remedy": known.remedy,
+        "found": _text(known.found, _LONGEST_FOUND),
+        "remedy": _text(known.remedy),
     }
 
 
@@ -69,6 +73,15 @@ def ended_without_answer(name: str, code: int, said: Sequence[str]) -> Measureme
     )
 
 
+def said_too_much(name: str) -> MeasurementError:
+    """A process that wrote a line longer than any answer may be."""
+    return MeasurementError(
+        MeasurementCause.CALLABLE_FAILED,
+        f"{name} answers with more than {LARGEST_LINE >> 20} MiB.",
+        "Write what is large to a file, and answer with its path.",
+    )
+
+
 def _telling(said: Sequence[str]) -> Sequence[str]:
     """A fault as Python reports it, with where it happened; else the last lines."""
     fault = [line for line in said if line.startswith("Fatal Python error")]
@@ -99,8 +112,16 @@ def _as_known(error: BaseException) -> KernelCompassError:
         return MissingDependency(found, f"{GPU_EXTRA}.")
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-    found = f"{type(error).__name__}: {error}{where}"
+    found = f"{type(error).__name__}: {_text(error)}{where}"
     if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
         free = "Free memory on the GPU (`nvidia-smi` lists who uses it) and try again."
         return MeasurementError(MeasurementCause.OUT_OF_MEMORY, found, free)
     return MeasurementError(MeasurementCause.CALLABLE_FAILED, found, _PROGRAM)
+
+
+def _text(said: object, longest: int = _LONGEST_MESSAGE) -> str:
+    """As a message shows it, even where an exception cannot say what it is."""
+    try:
+        return shortened(str(said), longest)
+    except Exception as error:
+        return f"no text: its __str__ raised {type(error).__name__}"

@@ -14,6 +14,9 @@ TAIL_LINES = 60
 DEBUG_VARIABLE = "KERNEL_COMPASS_DEBUG"
 """Set: what a task says on standard error is shown, and its failures with their traceback."""
 
+LARGEST_LINE = 64 << 20
+"""Bytes of an answer; a task that has more to say writes it to a file."""
+
 _TAIL_BYTES = 64 << 10
 _JOIN_S = 1.0
 
@@ -31,6 +34,8 @@ class Lines:
         self._lines: queue.Queue[bytes] = queue.Queue()
         self.timed_out = False
         """Whether the reader of the lines gave up waiting."""
+        self.is_too_long = False
+        """Whether a line was longer than `LARGEST_LINE`: nothing is read after it."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -47,12 +52,19 @@ class Lines:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        rest = b""
+        parts: list[bytes] = []  # of a line that has not ended
+        size = 0
         with contextlib.suppress(OSError, ValueError):  # closed under us at the very end
             while chunk := os.read(self._pipe.fileno(), 1 << 16):
-                *complete, rest = (rest + chunk).split(b"\n")
-                for line in complete:
-                    self._lines.put(line)
+                first, *others = chunk.split(b"\n")
+                parts.append(first)
+                size += len(first)
+                for other in others:
+                    self._lines.put(b"".join(parts))
+                    parts, size = [other], len(other)
+                if size > LARGEST_LINE:
+                    self.is_too_long = True
+                    return
 
 
 class Tail:

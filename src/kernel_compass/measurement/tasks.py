@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import secrets
 import subprocess
 import sys
 import time
@@ -19,14 +20,25 @@ from typing import Any
 
 import kernel_compass
 from kernel_compass.errors import MeasurementCause, MeasurementError
-from kernel_compass.measurement.task_failures import ended_without_answer, error_of
+from kernel_compass.measurement.task_failures import (
+    ended_without_answer,
+    error_of,
+    said_too_much,
+)
 from kernel_compass.measurement.task_pipes import (
     DEBUG_VARIABLE,
     Lines,
     Tail,
     send_in_background,
 )
-from kernel_compass.process_family import GRACE_S, end_family, has_ended, termination_raises
+from kernel_compass.process_family import (
+    GRACE_S,
+    end_family,
+    has_ended,
+    marked,
+    new_mark,
+    termination_raises,
+)
 
 Arguments = Mapping[str, Any]
 OnProgress = Callable[[dict[str, Any]], None]
@@ -60,12 +72,13 @@ def run_task(
         ValueError: the arguments are not JSON.
         KeyboardInterrupt: interrupted; the process and all it started have ended by then.
     """
-    request = {"task": dotted_name, "arguments": dict(arguments), "path": sys.path}
+    token, mark = secrets.token_hex(12), new_mark()
+    request = {"task": dotted_name, "arguments": dict(arguments), "path": sys.path, "token": token}
     line = json.dumps(request, allow_nan=False).encode() + b"\n"
     with termination_raises():
         process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", WORKER],
-            env=_environment(environment or {}),
+            env=marked(_environment(environment or {}), mark),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -77,12 +90,14 @@ def run_task(
             # The pipe stays open: its end tells the worker that we are gone. The worker waits for
             # the interrupt after its answer: its children can be found as long as it lives.
             send_in_background(process.stdin, line)
-            answer = _answer(process, lines, on_progress, _deadline(timeout_s))
+            answer = _answer(process, lines, token, on_progress, _deadline(timeout_s))
         finally:
-            end_family(process, grace_s)
+            end_family(process, grace_s, mark)
             for end in (lines, tail):
                 end.finish()
             _close(process)
+    if answer is None and lines.is_too_long:
+        raise said_too_much(dotted_name)
     if answer is None and timeout_s is not None and lines.timed_out:
         raise _timeout(dotted_name, timeout_s, tail)
     if answer is None:
@@ -108,6 +123,7 @@ def _deadline(timeout_s: float | None) -> float:
 def _answer(
     process: subprocess.Popen[bytes],
     lines: Lines,
+    token: str,
     on_progress: OnProgress | None,
     deadline: float,
 ) -> dict[str, Any] | None:
@@ -119,9 +135,9 @@ def _answer(
             lines.finish()  # what is still in the pipe was written before the end
             drained = True
         try:
-            message = _message(lines.get(_TICK_S if not ended else 0.0))
+            message = _message(lines.get(_TICK_S if not ended else 0.0), token)
         except queue.Empty:
-            if ended:
+            if ended or lines.is_too_long:
                 return None
             message = {}
         if "progress" in message and on_progress is not None:
@@ -133,12 +149,17 @@ def _answer(
             return None
 
 
-def _message(line: bytes) -> dict[str, Any]:
+def _message(line: bytes, token: str) -> dict[str, Any]:
     """A line of the worker; anything else that got into the pipe is no message."""
-    try:
-        message = json.loads(line)
-    except ValueError:
+    begin, _, text = line.partition(b" ")
+    if begin != token.encode():
         return {}
+    try:
+        message = json.loads(text)
+    except ValueError:  # what else was written there ran into it
+        return {}
+    except RecursionError:
+        return {"error": {"found": "The answer is nested too deeply.", "remedy": "Flatten it."}}
     known = isinstance(message, dict) and len(message) == 1
     if not known or not isinstance(next(iter(message.values())), dict):
         return {}

@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from kernel_compass.process_family import GRACE_S, end_family, has_ended, termination_raises
+from kernel_compass.process_family import (
+    GRACE_S,
+    end_family,
+    has_ended,
+    marked,
+    new_mark,
+    termination_raises,
+)
 
 TAIL_LINES = 40
 """Lines of output kept for messages."""
@@ -58,11 +65,11 @@ def run_watched(
         OSError: it cannot be started.
         KeyboardInterrupt: interrupted; the command and all it started have ended by then.
     """
-    start = time.monotonic()
+    start, mark = time.monotonic(), new_mark()
     with termination_raises():
         process = subprocess.Popen(
             argv,
-            env=environment,
+            env=marked(environment, mark),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -78,7 +85,7 @@ def run_watched(
                     break
                 time.sleep(_TICK_S)
         finally:
-            end_family(process, grace_s)
+            end_family(process, grace_s, mark)
             for pump in pumps:
                 pump.finish()
     out, err = tails or [pump.tail() for pump in pumps]
