@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import calibration_samples as samples
 import pytest
 from api import fake_smi
 
+import kernel_compass
 from kernel_compass import api
-from kernel_compass.api import measuring
+from kernel_compass.api import calibrating, measuring
 from kernel_compass.errors import (
     CalibrationError,
     MeasurementCause,
@@ -117,6 +120,54 @@ def test_mig_slices_have_names_of_their_own(machine, monkeypatch):
 def test_a_driver_that_does_not_answer(machine):
     machine("Failed to initialize NVML\n", code=9)
     assert visible_gpus() == ()
+
+
+@pytest.mark.parametrize(
+    ("listing", "script"),
+    [("hangs", "exec sleep 60"), ("hangs with a child", "sleep 60; true")],
+)
+def test_a_driver_that_hangs_costs_seconds_and_is_named(
+    machine, tmp_path, monkeypatch, listing, script
+):
+    monkeypatch.setattr(calibrating, "_PATIENCE_S", 0.5)
+    machine(fake_smi.H200)
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
+    start = time.monotonic()
+    with pytest.raises(CalibrationError, match=r"did not say within 0\.5 s"):
+        api.machine_calibration()
+    assert time.monotonic() - start < 5
+
+
+def test_a_driver_that_floods_is_no_driver(machine, tmp_path):
+    machine(fake_smi.H200)
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/sh\nexec /bin/cat /dev/zero\n")
+    assert visible_gpus() == ()
+    assert driver_version() is None
+
+
+def test_a_driver_without_a_version_is_said_so(machine):
+    machine(fake_smi.H200, driver="")
+    api.save_calibration(of("NVIDIA H200", driver="575.1"))
+    *_, note = api.machine_calibration().notes
+    assert "measured under driver 575.1, and nvidia-smi does not tell which is running" in note
+
+
+@pytest.mark.parametrize("content", ["garbage", "pipe", "deep"])
+def test_a_capture_is_diagnosed_whatever_the_store_holds(machine, content):
+    machine(fake_smi.H200)
+    path = api.save_calibration(of("NVIDIA H200"))
+    path.unlink()
+    if content == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text('{"x": ' + "[" * 5000 if content == "deep" else "{")
+    captures = Path(kernel_compass.__file__).parent / "profiling/captures/h200"
+    trace = Path(__file__).parents[1] / "golden/kineto/decoder_block_decode_eager.json.gz"
+    for capture in (captures / "two_bmms", trace):
+        (report, *_) = api.diagnose_files([capture])
+        assert report.calibration == "h200"
+        (said,) = [w for w in report.warnings if "own calibration is passed over" in w]
+        assert str(path) in said
 
 
 def test_shipped_calibrations_by_device_and_name():

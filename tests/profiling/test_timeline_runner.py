@@ -265,3 +265,42 @@ def test_options_of_counters_contradict_it(torch, script) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "--regime, --kernels contradict" in err
+
+
+def test_a_killed_parent_leaves_no_program_and_no_folder(torch, script, tmp_path) -> None:
+    note = tmp_path / "pid"
+    command = script(
+        "import os, sys, time\n"
+        "open(sys.argv[1] + '.part', 'w').write(str(os.getpid()))\n"
+        "os.rename(sys.argv[1] + '.part', sys.argv[1])\n"
+        "time.sleep(600)\n",
+        str(note),
+    )
+    code = (
+        "from kernel_compass.profiling.timeline_runner import run_timeline\n"
+        "from kernel_compass.records.request import ProfileRequest\n"
+        f"run_timeline(ProfileRequest({command!r}))\n"
+    )
+    path = os.pathsep.join([str(ROOT / "src"), str(FAKE_TORCH)])
+    temporary = tmp_path / "tmp"
+    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
+    parent = subprocess.Popen([PYTHON, "-c", code], env=environment)
+    end = time.monotonic() + 30
+    while not note.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert list(temporary.iterdir())
+    parent.kill()
+    parent.wait()
+    runner = Path(f"/proc/{note.read_text()}/cmdline")
+    while (runner.exists() and runner.read_bytes()) or any(temporary.iterdir()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_program_waits_for_its_own_children_alone(torch, script, capfd) -> None:
+    run_timeline(
+        ProfileRequest(
+            script("import os\ntry: os.wait()\nexcept ChildProcessError: print('childless')\n")
+        )
+    )
+    assert "childless" in capfd.readouterr().out

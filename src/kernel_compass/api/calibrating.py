@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 from kernel_compass.errors import CalibrationError
 from kernel_compass.measurement import calibration_store as store
-from kernel_compass.profiling.visible_gpus import VisibleGpu, driver_version, visible_gpus
+from kernel_compass.profiling.visible_gpus import VisibleGpu, driver_version, gpus_within
 from kernel_compass.records.calibration import Calibration
+
+_PATIENCE_S = 6.0
+"""For nvidia-smi, when the question is only which calibration to take: a hung one never answers."""
 
 
 def calibration(name_or_path: str | Path) -> Calibration:
@@ -30,14 +34,19 @@ def machine_calibration(device_name: str | None = None) -> Calibration | None:
             is none of this machine's GPUs has no calibration here.
 
     Raises:
-        CalibrationError: the GPUs of this machine differ and none is named, or the stored file
-            cannot be used.
+        CalibrationError: the GPUs of this machine differ and none is named, the stored file
+            cannot be used, or nvidia-smi does not answer within seconds.
     """
-    gpus = visible_gpus()
+    try:
+        gpus = gpus_within(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        slow = f"nvidia-smi did not say within {_PATIENCE_S:g} s which GPU this machine has."
+        remedy = "Name a calibration instead of this machine's, or see why nvidia-smi hangs."
+        raise CalibrationError(slow, remedy) from None
     name = _only_name(gpus) if device_name is None else device_name
     if name not in [gpu.name for gpu in gpus]:
         return None
-    driver = driver_version()
+    driver = driver_version(_PATIENCE_S)
     found = store.find(name, driver)
     if found is not None:
         return found

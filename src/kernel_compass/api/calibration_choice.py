@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernel_compass.api.calibrating import (
     calibration,
     machine_calibration,
@@ -20,7 +22,9 @@ THIS = "this"
 _ONE_OF_IT = "--calibration NAME|FILE, or kernel-compass calibrate on it"
 
 
-def capture_calibration(word: str | None, device: Device | None) -> Calibration | None:
+def capture_calibration(
+    word: str | None, device: Device | None, warn: Callable[[str], None] | None = None
+) -> Calibration | None:
     """The calibration that a capture's headroom rests on.
 
     Without a word it is this machine's own if the capture's device has the same name, else the
@@ -29,6 +33,7 @@ def capture_calibration(word: str | None, device: Device | None) -> Calibration 
     Args:
         word: a name, a file, `this`, `none`, or `None` to choose by the device.
         device: the GPU the capture was taken on, as far as it says.
+        warn: takes why this machine's own, which nobody asked for, was passed over.
 
     Raises:
         CalibrationError: there is no calibration of this name, or its file cannot be used.
@@ -43,8 +48,10 @@ def capture_calibration(word: str | None, device: Device | None) -> Calibration 
         return None
     try:  # the driver is asked only where something was ever measured
         own = machine_calibration(device.name) if stored() else None
-    except CalibrationError:  # nobody asked for it; `calibrate --show` says what is wrong
+    except CalibrationError as error:
         own = None
+        if warn is not None:
+            warn(f"this machine's own calibration is passed over: {error.found}")
     return own or shipped_calibration(device.name)
 
 

@@ -141,7 +141,8 @@ def diagnose_profiles(
             "Name each once: --regime warm=FILE --regime cold=FILE.",
         )
     device = next((p.device for p in profiles if p.device is not None), None)
-    machine = capture_calibration(calibration, device)
+    notes: list[str] = []
+    machine = capture_calibration(calibration, device, notes.append)
     seen = None
     if timeline is not None:
         _refuse_another_gpu(timeline, device)
@@ -155,10 +156,9 @@ def diagnose_profiles(
         report = report_joined({p.source.regime: p for p in profiles}, label, machine, seen)
     if timeline is not None:
         report = with_notes(report, timeline.sources[0].path or "given")
-    if machine is not None:
-        return report
-    lacking = missing_calibration(calibration, device, "no headroom")
-    return replace(report, warnings=(*report.warnings, *lacking))
+    if machine is None:
+        notes += missing_calibration(calibration, device, "no headroom")
+    return replace(report, warnings=(*report.warnings, *notes)) if notes else report
 
 
 def _refuse_another_gpu(timeline: Report, device: Device | None) -> None:

@@ -120,12 +120,13 @@ def diagnose_traces(
 
 
 def _report(trace: Trace, label: str | None, word: str | None) -> Report:
-    machine = capture_calibration(word, trace.device)
+    notes: list[str] = []
+    machine = capture_calibration(word, trace.device, notes.append)
     if machine is None:
         report = report_timeline(trace, label)
-        lacking = missing_calibration(word, trace.device, "no estimates, no headroom")
-        return replace(report, warnings=(*report.warnings, *lacking))
-    notes = foreign_calibration(trace.device, machine)
+        notes += missing_calibration(word, trace.device, "no estimates, no headroom")
+        return replace(report, warnings=(*report.warnings, *notes))
+    notes += foreign_calibration(trace.device, machine)
     ceilings: Ceilings | None = None
     try:
         ceilings = Ceilings.of(machine)

@@ -11,6 +11,7 @@ from kernel_compass.profiling import metric_lists
 from kernel_compass.profiling.quiet_run import run_quietly
 
 _TIMEOUT_S = 30.0
+_LARGEST_ANSWER = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,34 @@ class MetricChoice:
     warnings: tuple[str, ...] = ()
 
 
-def query_smi(fields: str) -> list[list[str]] | None:
+def ask_smi(*options: str, timeout_s: float = _TIMEOUT_S) -> str | None:
+    """What nvidia-smi says, `None` where it is missing, fails or floods.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end in time.
+    """
+    try:
+        done = run_quietly(["nvidia-smi", *options], timeout_s, largest_bytes=_LARGEST_ANSWER)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def query_smi(fields: str, timeout_s: float = _TIMEOUT_S) -> list[list[str]] | None:
     """Ask nvidia-smi for fields of every GPU, `None` where it does not answer.
 
     Args:
         fields: comma-separated names, as `nvidia-smi --help-query-gpu` lists them.
+        timeout_s: seconds until it counts as not answering.
     """
-    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    options = (f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     try:
-        done = run_quietly(command, _TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired):
+        said = ask_smi(*options, timeout_s=timeout_s)
+    except subprocess.TimeoutExpired:
         return None
-    if done.returncode != 0:
+    if said is None:
         return None
-    return [[c.strip() for c in line.split(",")] for line in done.stdout.splitlines() if line]
+    return [[c.strip() for c in line.split(",")] for line in said.splitlines() if line]
 
 
 def probe_gpus() -> tuple[Gpu, ...]:

@@ -4,7 +4,8 @@
 
 The program is not changed and sees its own arguments. The trace is exported however the program
 ends, as long as Python gets to say so; `TRACE.status` tells how it ended. Only this process is
-recorded: what the program forks or starts is not.
+recorded: what the program forks or starts is not. When the parent is killed, the program's process
+group ends, and TRACE and what lies beside it under its name are removed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import importlib
 import json
 import os
 import runpy
+import select
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -22,6 +25,7 @@ from typing import Any
 NO_TORCH = 97
 """Exit code where torch cannot be imported; `TRACE.status` says why."""
 
+_GRACE_MS = 2000
 _CHILDREN = ("os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen")
 
 
@@ -55,6 +59,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the program; returns its exit code."""
     trace, kind, target, *arguments = argv
     status = Status(f"{trace}.status")
+    _end_with_parent(os.path.abspath(trace))  # noqa: PTH100
     try:
         profiler_module = importlib.import_module("torch.profiler")
         torch = importlib.import_module("torch")
@@ -74,6 +79,49 @@ def main(argv: Sequence[str]) -> int:
         if os.getpid() == own:  # a fork of the program that falls through exports nothing
             _export(profiler, trace, status, code)
     return code
+
+
+def _end_with_parent(trace: str) -> None:
+    """Leave a process behind that outlives neither the parent nor this one by long (Linux).
+
+    It is nobody's child, so that the program's own waiting never meets it, and it is forked before
+    there are threads. In a session of its own it lives to remove the files.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return
+    try:
+        parent, own = os.pidfd_open(os.getppid()), os.pidfd_open(os.getpid())
+    except OSError:  # an older kernel, or a sandbox
+        return
+    runner, leads = os.getpid(), os.getpgrp() == os.getpid()
+    child = os.fork()
+    if not child:
+        os.setsid()
+        if not os.fork():
+            _guard(parent, own, -runner if leads else runner, trace)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(parent)
+    os.close(own)
+
+
+def _guard(parent: int, own: int, target: int, trace: str) -> None:
+    """Wait for the end of either; kill a process, or a group where it is negative."""
+    waiting = select.poll()
+    for number in (parent, own):
+        waiting.register(number, select.POLLIN)
+    if own in [number for number, _ in waiting.poll()]:
+        return
+    with suppress(OSError):
+        os.kill(target, signal.SIGKILL)
+    waiting.unregister(parent)
+    waiting.poll(_GRACE_MS)
+    folder, name = os.path.split(trace)
+    with suppress(OSError):
+        for entry in os.listdir(folder):  # noqa: PTH208
+            if entry.startswith(name):
+                os.remove(os.path.join(folder, entry))  # noqa: PTH107, PTH118
+        os.rmdir(folder)  # noqa: PTH106
 
 
 def _profiler(module: Any) -> tuple[Any, list[str]]:

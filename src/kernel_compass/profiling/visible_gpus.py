@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernel_compass.profiling.device_probe import query_smi
-from kernel_compass.profiling.quiet_run import run_quietly
+from kernel_compass.profiling.device_probe import ask_smi, query_smi
 
 _GPU_LINE = re.compile(r"GPU (?P<index>\d+): (?P<name>.*) \(UUID: (?P<uuid>\S+)\)")
 _MIG_LINE = re.compile(r"\s+MIG (?P<profile>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>\S+)\)")
@@ -34,17 +33,27 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[VisibleGpu, .
     and CUDA_DEVICE_ORDER is not PCI_BUS_ID.
     """
     try:
-        done = run_quietly(["nvidia-smi", "-L"], _TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired):
+        return gpus_within(_TIMEOUT_S, environ)
+    except subprocess.TimeoutExpired:
         return ()
-    everything = _parsed(done.stdout) if done.returncode == 0 else ()
+
+
+def gpus_within(
+    timeout_s: float, environ: Mapping[str, str] = os.environ
+) -> tuple[VisibleGpu, ...]:
+    """The same for who would rather go without than wait.
+
+    Raises:
+        subprocess.TimeoutExpired: nvidia-smi did not answer in time.
+    """
+    everything = _parsed(ask_smi("-L", timeout_s=timeout_s) or "")
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     return everything if wanted is None else _chosen(everything, wanted)
 
 
-def driver_version() -> str | None:
-    """The driver's version, `None` where nvidia-smi does not tell."""
-    rows = query_smi("driver_version")
+def driver_version(timeout_s: float = _TIMEOUT_S) -> str | None:
+    """The driver's version, `None` where nvidia-smi does not tell in time."""
+    rows = query_smi("driver_version", timeout_s)
     return rows[0][0] if rows and rows[0] and rows[0][0] else None
 
 
