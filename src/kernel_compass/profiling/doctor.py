@@ -166,9 +166,7 @@ def _toolkit() -> Check:
         cost = "CUDA C++ sources cannot be compiled here; nothing else needs it"
         remedy = "Install the CUDA toolkit if you need nvcc."
         return Check("CUDA toolkit", CheckStatus.WARNING, "no nvcc", cost, remedy)
-    done = subprocess.run(
-        [nvcc, "--version"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
-    )
+    done = run_quietly([nvcc, "--version"], PROBE_TIMEOUT_S)
     release = re.search(r"release ([\d.]+)", done.stdout)
     version = release[1] if release else "unknown version"
     return Check("CUDA toolkit", CheckStatus.OK, f"{version} ({nvcc})")

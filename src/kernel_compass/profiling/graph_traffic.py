@@ -49,6 +49,10 @@ def graph_traffic(command: Sequence[str], timeout_s: float = 300.0) -> GraphTraf
     except subprocess.TimeoutExpired:
         found = f"ncu was not done after {timeout_s:g} s."
         raise ProfilingError(ProfilingCause.TIMEOUT, found, "Allow more time.") from None
+    except OSError as error:
+        found = f"ncu cannot be used here: {error.strerror or error}."
+        remedy = "kernel-compass doctor tests ncu."
+        raise ProfilingError(ProfilingCause.NCU_FAILED, found, remedy) from None
     lines = done.stdout.splitlines()
     table = csv.DictReader(line for line in lines if line.startswith('"'))
     rows = [row for row in table if row.get("Metric Name") == DRAM_READS]

@@ -27,6 +27,7 @@ from kernel_compass.profiling.ncu_failures import (
 from kernel_compass.profiling.ncu_process import Outcome, run_watched
 from kernel_compass.profiling.ncu_progress import LogFollower, Progress
 from kernel_compass.profiling.ncu_tool import NcuTool
+from kernel_compass.profiling.quiet_run import run_quietly
 from kernel_compass.records.profile import Profile, Regime
 from kernel_compass.records.request import ProfileRequest
 
@@ -122,14 +123,7 @@ class NcuRuns:
     def _export(self, report: Path, table: Path) -> bool:
         """Turn the report into CSV; whether that gave a file."""
         try:
-            subprocess.run(
-                export_argv(self.tool, report, table),
-                env=ncu_environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_EXPORT_TIMEOUT_S,
-                check=False,
-            )
+            run_quietly(export_argv(self.tool, report, table), _EXPORT_TIMEOUT_S, ncu_environment())
         except (OSError, subprocess.TimeoutExpired):
             return False
         return table.exists()

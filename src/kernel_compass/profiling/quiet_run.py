@@ -11,7 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from kernel_compass.process_family import end_family, has_ended
+from kernel_compass.process_family import (
+    end_family,
+    has_ended,
+    marked,
+    new_mark,
+    termination_raises,
+)
 
 _LARGEST_ANSWER = 64 << 20
 _TICKS_S = (0.002, 0.05)
@@ -36,28 +42,34 @@ def run_quietly(
         OSError: it cannot be started, or says too much.
         subprocess.TimeoutExpired: it did not end in time.
     """
-    process = subprocess.Popen(
-        argv,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    streams = [_Stream(pipe, largest_bytes) for pipe in (process.stdout, process.stderr)]
-    deadline, tick_s = time.monotonic() + timeout_s, _TICKS_S[0]
-    try:
-        while not has_ended(process.pid) and not any(s.is_too_long for s in streams):
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired(argv, timeout_s)
-            time.sleep(tick_s)
-            tick_s = min(2 * tick_s, _TICKS_S[1])
-    finally:
-        end_family(process, 0.0)
-        out, err = [stream.finish() for stream in streams]
+    mark = new_mark()
+    with termination_raises():
+        process = subprocess.Popen(
+            argv,
+            env=marked(os.environ if environment is None else environment, mark),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        streams = [_Stream(pipe, largest_bytes) for pipe in (process.stdout, process.stderr)]
+        try:
+            _await(process, streams, timeout_s)
+        finally:
+            end_family(process, 0.0, mark)
+            out, err = [stream.finish() for stream in streams]
     if any(stream.is_too_long for stream in streams):
         raise OSError(errno.EFBIG, f"it said more than {largest_bytes >> 10} KiB", argv[0])
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+def _await(process: subprocess.Popen[bytes], streams: Sequence[_Stream], timeout_s: float) -> None:
+    deadline, tick_s = time.monotonic() + timeout_s, _TICKS_S[0]
+    while not has_ended(process.pid) and not any(s.is_too_long for s in streams):
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired(process.args, timeout_s)
+        time.sleep(tick_s)
+        tick_s = min(2 * tick_s, _TICKS_S[1])
 
 
 class _Stream:

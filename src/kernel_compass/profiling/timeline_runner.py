@@ -207,7 +207,7 @@ def _status(trace: Path) -> Mapping[str, Any]:
     """What the runner told; empty where it did not get that far."""
     try:
         found = json.loads(trace.with_name(f"{trace.name}.status").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
