@@ -59,6 +59,13 @@ def test_profile_help_says_where_the_program_speaks(call):
     assert "missing folders are created" in out
 
 
+@pytest.mark.parametrize("words", [("x" * 10**6,), ("diagnose", "x" * 10**6)])
+def test_messages_do_not_repeat_megabytes(call, words):
+    code, _, err = call(*words)
+    assert code == 2
+    assert len(err) < 10_000
+
+
 def test_an_unknown_command(call):
     code, out, err = call("diagnoze", "x")
     assert (code, out) == (2, "")

@@ -18,10 +18,11 @@ from kernel_compass.cli.diagnose import diagnose
 from kernel_compass.cli.doctor import doctor
 from kernel_compass.cli.exit_codes import EXIT_CODES_TEXT, ExitCode, Failures, exit_code_of
 from kernel_compass.cli.profile import ProfileCommand, profile
-from kernel_compass.errors import KernelCompassError
+from kernel_compass.errors import KernelCompassError, shortened
 
 PROGRAM = "kernel-compass"
 DEBUG_VARIABLE = "KERNEL_COMPASS_DEBUG"
+_LONGEST_ERROR = 5000
 
 app = typer.Typer(
     add_completion=False,
@@ -121,7 +122,7 @@ def _usage_message(error: Any) -> tuple[str, str] | None:
 
 def _print_error(found: str, remedy: str) -> None:
     with contextlib.suppress(OSError, AttributeError):  # nobody may be listening
-        typer.echo(f"error: {found}", err=True)
+        typer.echo(f"error: {shortened(found, _LONGEST_ERROR)}", err=True)
         if remedy:
             typer.echo(f"next: {remedy}", err=True)
 

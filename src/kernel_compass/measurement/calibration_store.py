@@ -233,9 +233,9 @@ def _distinct_slug(text: str | None) -> str:
 
 
 def _exists(name: str) -> bool:
-    """Whether a word without a separator names something in this folder."""
+    """Whether a word without a separator names something other than a folder in this one."""
     try:
-        return bool(name) and os.path.lexists(name)
+        return os.path.lexists(name) and not os.path.isdir(name)  # noqa: PTH112
     except ValueError:
         return False
 
