@@ -73,7 +73,9 @@ def _behind(found: TimelineSummary) -> Iterator[tuple[str, str]]:
         Behind.UNKNOWN: "unknown whether it is behind: no launch can be compared with its call",
     }
     text = words[found.behind]
-    if found.launch_delay_us is not None and found.launch_delay_us >= 0:
+    if found.launch_delay_us == 0:
+        text += "; a launch starts before its call returns (median)"
+    elif found.launch_delay_us is not None:
         text += f"; a launch starts {duration_text(found.launch_delay_us)} after its call (median)"
     yield "CPU", text
 
