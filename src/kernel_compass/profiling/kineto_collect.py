@@ -191,7 +191,7 @@ class Collector:
         start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
         if start is None or duration is None or duration < 0:
             raise self._no_time(event)
-        device = integer(args.device)
+        device = self._device(event, args)
         stream = integer(args.stream)
         size = integer(args.bytes)
         if args.bytes is not None and (size is None or size < 0):
@@ -200,7 +200,7 @@ class Collector:
             GpuRow(
                 work=work,
                 name=str(event.name or ""),
-                device=(integer(event.pid) or 0) if device is None else device,
+                device=device,
                 stream=(integer(event.tid) or 0) if stream is None else stream,
                 start=start,
                 duration=duration,
@@ -210,6 +210,13 @@ class Collector:
                 bytes=size if size is None or size >= 0 else None,
             )
         )
+
+    def _device(self, event: Event, args: GpuArgs) -> int:
+        device = integer(args.device)
+        device = (integer(event.pid) or 0) if device is None else device
+        if device < 0:
+            self.dropped["GPU numbers"] += 1
+        return max(device, 0)
 
     def _shape(self, args: GpuArgs) -> LaunchShape:
         stated = tuple(getattr(args, name) for name in _METRICS)
