@@ -40,6 +40,8 @@ ELEMENTWISE = frozenset(
 _SOFTMAX = ("_softmax", "_log_softmax")
 SAME_SHAPE = frozenset((*_SOFTMAX, "native_layer_norm", "_fused_rms_norm", "rms_norm"))
 """Operators over rows whose result has the shape of their first input."""
+MOST = 1 << 63
+"""Bytes and operations over this are of no tensors that ever were."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ _ATTENTION: Mapping[str, _Attention] = MappingProxyType(
 
 
 def traffic_of(op: OpCall) -> Traffic | None:
-    """The compulsory traffic of a known operator, `None` where the op or its shapes are unknown."""
+    """The compulsory traffic of a known operator, `None` where the op or its shapes are unknown, or
+    no machine holds what they say."""
     name = op.name.removeprefix("aten::")
     try:
-        return _known(op, name)
+        found = _known(op, name)
     except (LookupError, ValueError):  # shapes that were not recorded or do not fit
         return None
+    return None if found is None or max(found.total_bytes, found.flops) > MOST else found
 
 
 def _known(op: OpCall, name: str) -> Traffic | None:
@@ -209,7 +213,7 @@ def _tensors(op: OpCall) -> list[int]:
 
 def _dims(op: OpCall, at: int) -> tuple[int, ...]:
     dims = op.dims[at]
-    if dims is None:
+    if dims is None or any(size < 0 for size in dims):
         raise ValueError("no tensor")
     return dims
 

@@ -35,8 +35,12 @@ def clock_skew(events: Sequence[GpuEvent]) -> str | None:
 
 
 def launch_delays(events: Sequence[GpuEvent]) -> list[float | None]:
-    """From the end of each launching call to the start on the GPU; `None` in a graph."""
-    return [None if e.call is None or e.in_graph else e.start_us - e.call.end_us for e in events]
+    """From the end of each launching call to the start on the GPU, 0 where the kernel ran before
+    its call returned; `None` in a graph."""
+    return [
+        None if e.call is None or e.in_graph else max(e.start_us - e.call.end_us, 0.0)
+        for e in events
+    ]
 
 
 def behind(uses: Sequence[DeviceUse], linked: bool) -> Behind:

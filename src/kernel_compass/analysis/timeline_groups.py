@@ -116,12 +116,9 @@ def _kernel(
     )
     kernel = SeenKernel(profile, seen, traffics)
     moved, flops = kernel.compulsory_bytes, kernel.flops
-    seen = replace(
-        seen,
-        compulsory_bytes=None if moved is None else round(moved),
-        flops=None if flops is None else round(flops),
-    )
-    return replace(kernel, seen=seen)
+    if moved is None or flops is None:
+        return kernel
+    return replace(kernel, seen=replace(seen, compulsory_bytes=round(moved), flops=round(flops)))
 
 
 def op_text(op: OpCall) -> str:

@@ -14,13 +14,18 @@ from kernel_compass.errors import NotATimeline
 from kernel_compass.profiling.kineto_collect import Collector
 from kernel_compass.profiling.kineto_json import TraceFile
 from kernel_compass.profiling.kineto_link import Linked, link, split_processes
-from kernel_compass.profiling.kineto_structs import GpuProperties, Header
+from kernel_compass.profiling.kineto_structs import Distributed, GpuProperties, Header
 from kernel_compass.profiling.text_source import TextSource
 from kernel_compass.records.device import Device
 from kernel_compass.records.profile import Regime, Source, SourceFormat
 from kernel_compass.records.trace import Trace
 
 _JSON_HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{\s*"|\]|$))')
+
+MAX_RANKS = 1 << 24
+MAX_CAPABILITY = 99
+MAX_SMS = 1 << 16
+"""Headers that say more are wrong, and what they say is not taken over."""
 
 
 def looks_like_json(source: TextSource) -> bool:
@@ -94,6 +99,9 @@ def _notes(file: TraceFile, rows: Collector) -> list[str]:
         )
     if rows.unmatched:
         notes.append(f"{rows.unmatched:,} begin or end events have no partner and are left out.")
+    dropped = [f"{count:,} {what}" for what, count in rows.dropped.items() if count]
+    if dropped:
+        notes.append(f"missing or impossible in the trace, and left out: {', '.join(dropped)}.")
     return notes
 
 
@@ -101,8 +109,7 @@ def _trace(
     label: str, linked: Linked, header: Header, source: Source, notes: list[str], joined: bool
 ) -> Trace:
     distributed = None if joined else header.distributed
-    rank = distributed.rank if distributed else None
-    world = distributed.world_size if distributed else None
+    rank, world = _place(distributed)
     name = label or None
     if name is None and rank is not None and (world or 0) > 1:
         name = f"rank {rank} of {world}"
@@ -127,17 +134,29 @@ def _trace(
     )
 
 
+def _place(distributed: Distributed | None) -> tuple[int | None, int | None]:
+    """Rank and number of ranks; `None` for what cannot be."""
+    rank = _within(distributed.rank, MAX_RANKS) if distributed else None
+    world = _within(distributed.world_size, MAX_RANKS) if distributed else None
+    if rank is not None and world is not None and rank >= world:
+        return None, None
+    return rank, world
+
+
+def _within(value: int | None, most: int) -> int | None:
+    return value if value is not None and 0 <= value <= most else None
+
+
 def _device(gpus: Sequence[GpuProperties], used: set[int]) -> Device | None:
     """The one model of the GPUs in use; `None` where it is not stated or they differ."""
-    models = {
-        Device(
-            name=gpu.name,
-            compute_capability=None
-            if gpu.major is None or gpu.minor is None
-            else f"{gpu.major}.{gpu.minor}",
-            sm_count=gpu.sm_count,
-        )
-        for gpu in gpus
-        if gpu.id in used
-    }
+    models = {_model(gpu) for gpu in gpus if gpu.id in used}
     return models.pop() if len(models) == 1 else None
+
+
+def _model(gpu: GpuProperties) -> Device:
+    major, minor = _within(gpu.major, MAX_CAPABILITY), _within(gpu.minor, MAX_CAPABILITY)
+    return Device(
+        name=gpu.name,
+        compute_capability=None if major is None or minor is None else f"{major}.{minor}",
+        sm_count=_within(gpu.sm_count, MAX_SMS) or None,
+    )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from kernel_compass.errors import DamagedCapture
-from kernel_compass.profiling.kineto_json import RECORD_AGAIN
+from kernel_compass.profiling.kineto_json import RECORD_AGAIN, TOO_DEEP
 from kernel_compass.profiling.kineto_structs import CallArgs, Event, GpuArgs, OpArgs, Word
 from kernel_compass.profiling.kineto_values import (
     Operators,
@@ -35,6 +35,9 @@ GPU_WORK = {
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime"})
 OPS = frozenset({"cpu_op", "operator"})
 STEP = "ProfilerStep"
+MAX_GRID = (1 << 31) - 1
+MAX_BLOCK = 1024
+"""What CUDA and HIP launch at most: blocks along an axis, threads of a block."""
 
 _METRICS = {
     "registers": "registers_per_thread",
@@ -109,6 +112,8 @@ class Collector:
         self.processes: dict[str, ProcessRows] = defaultdict(ProcessRows)
         self.unmatched = 0
         """Begins without an end and ends without a begin."""
+        self.dropped: Counter[str] = Counter()
+        """What was missing or impossible and is left out, in words."""
         self._path = path
         self._operators = Operators()
         self._shapes: dict[tuple[object, ...], LaunchShape] = {}
@@ -163,12 +168,20 @@ class Collector:
         self.take([event])
 
     def _step(self, event: Event) -> None:
-        start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
-        if str(event.name).startswith(STEP) and start is not None and duration is not None:
-            self._process(event).steps.append((start, duration))
+        if str(event.name).startswith(STEP) and (times := self._times(event, "steps")):
+            self._process(event).steps.append(times)
 
     def _overhead(self, event: Event) -> None:
-        self._process(event).overhead += nanoseconds(event.dur) or 0
+        if times := self._times(event, "overheads"):
+            self._process(event).overhead += times[1]
+
+    def _times(self, event: Event, what: str) -> tuple[int, int] | None:
+        """Start and duration; an event of the CPU without them is counted and left out."""
+        start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
+        if start is None or duration is None or duration < 0:
+            self.dropped[f"{what} without a credible time"] += 1
+            return None
+        return start, duration
 
     def _process(self, event: Event) -> ProcessRows:
         return self.processes[process_label(event.pid)]
@@ -178,14 +191,16 @@ class Collector:
         start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
         if start is None or duration is None or duration < 0:
             raise self._no_time(event)
-        device = integer(args.device)
+        device = self._device(event, args)
         stream = integer(args.stream)
         size = integer(args.bytes)
+        if args.bytes is not None and (size is None or size < 0):
+            self.dropped["sizes of copies"] += 1
         self._process(event).gpu.append(
             GpuRow(
                 work=work,
                 name=str(event.name or ""),
-                device=(integer(event.pid) or 0) if device is None else device,
+                device=device,
                 stream=(integer(event.tid) or 0) if stream is None else stream,
                 start=start,
                 duration=duration,
@@ -196,20 +211,27 @@ class Collector:
             )
         )
 
+    def _device(self, event: Event, args: GpuArgs) -> int:
+        device = integer(args.device)
+        device = (integer(event.pid) or 0) if device is None else device
+        if device < 0:
+            self.dropped["GPU numbers"] += 1
+        return max(device, 0)
+
     def _shape(self, args: GpuArgs) -> LaunchShape:
         stated = tuple(getattr(args, name) for name in _METRICS)
         key = (args.grid, args.block, stated)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = _shape_of(args)
+            shape = self._shapes[key] = _shape_of(args, self.dropped)
         return shape
 
     def _call(self, event: Event) -> None:
         args = self._args(event, CallArgs)
         correlation = integer(args.correlation)
-        start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
-        if not correlation or start is None or duration is None or duration < 0:
+        if not correlation or not (times := self._times(event, "calls")):
             return
+        start, duration = times
         process = self._process(event)
         known = process.calls[event.pid]
         call = CallRow(str(event.name or ""), start, duration, event.tid, _external(args))
@@ -220,11 +242,14 @@ class Collector:
             known[correlation] = call
 
     def _op(self, event: Event) -> None:
-        start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
-        if start is None or duration is None or duration < 0:
+        if not (times := self._times(event, "operators")):
             return
+        start, duration = times
         args = self._args(event, OpArgs)
-        op = self._operators.of(str(event.name or ""), args)
+        try:
+            op = self._operators.of(str(event.name or ""), args)
+        except RecursionError:
+            raise self._odd(event, TOO_DEEP) from None
         row = OpRow(op, start, duration, event.tid, _external(args))
         self._process(event).ops.append(row)
 
@@ -235,10 +260,13 @@ class Collector:
         try:
             return msgspec.json.decode(raw, type=kind)
         except msgspec.DecodeError as error:
-            found = (
-                f"{self._path} is damaged: the arguments of {event.name!r:.80} are odd: {error}."
-            )
-            raise DamagedCapture(found, RECORD_AGAIN) from None
+            raise self._odd(event, str(error)) from None
+        except RecursionError:
+            raise self._odd(event, TOO_DEEP) from None
+
+    def _odd(self, event: Event, why: str) -> DamagedCapture:
+        found = f"{self._path} is damaged: the arguments of {event.name!r:.80} are odd: {why}."
+        return DamagedCapture(found, RECORD_AGAIN)
 
     def _no_time(self, event: Event) -> DamagedCapture:
         ts, dur = (bytes(raw).decode("utf-8", "replace")[:24] for raw in (event.ts, event.dur))
@@ -249,17 +277,28 @@ class Collector:
         )
 
 
-def _shape_of(args: GpuArgs) -> LaunchShape:
-    metrics = [
-        (key, value)
-        for name, key in _METRICS.items()
-        if (value := number(getattr(args, name))) is not None and value >= 0
-    ]
-    if args.grid:
-        metrics.append(("grid_size", float(math.prod(args.grid))))
-    if args.block:
-        metrics.append(("block_size", float(math.prod(args.block))))
-    return LaunchShape(args.grid, args.block, tuple(metrics))
+def _shape_of(args: GpuArgs, dropped: Counter[str]) -> LaunchShape:
+    """A launch's shape and metrics; counts what no GPU launches."""
+    stated = {key: getattr(args, name) for name, key in _METRICS.items()}
+    known = {key: number(word) for key, word in stated.items()}
+    metrics = [(key, value) for key, value in known.items() if _possible(key, value)]
+    given = sum(word is not None for word in stated.values())
+    dropped["launch figures"] += given - len(metrics)
+    grid, block = args.grid, args.block
+    if grid and not all(0 < size <= MAX_GRID for size in grid):
+        grid = None
+    if block and not (min(block) > 0 and math.prod(block) <= MAX_BLOCK):
+        block = None
+    dropped["grids and blocks"] += (grid != args.grid) + (block != args.block)
+    if grid:
+        metrics.append(("grid_size", float(math.prod(grid))))
+    if block:
+        metrics.append(("block_size", float(math.prod(block))))
+    return LaunchShape(grid, block, tuple(metrics))
+
+
+def _possible(key: str, value: float | None) -> TypeGuard[float]:
+    return value is not None and value >= 0 and (not key.endswith("_pct") or value <= 100)
 
 
 def _nested(one: CallRow, other: CallRow) -> bool:

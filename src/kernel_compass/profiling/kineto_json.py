@@ -14,16 +14,18 @@ from typing import NoReturn
 import msgspec
 from msgspec import Raw
 
-from kernel_compass.errors import DamagedCapture, NotATimeline
-from kernel_compass.profiling.kineto_structs import Event, Header
+from kernel_compass.errors import AmbiguousCapture, DamagedCapture, NotATimeline
+from kernel_compass.profiling.kineto_structs import Event, Header, SecondEvents
 from kernel_compass.profiling.text_source import TextSource, reason_of
 
 BLOCK = 4 << 20
 """Bytes read at once."""
 MAX_EVENT = 64 << 20
 """Bytes without the end of an event after which nothing is expected any more."""
+TOO_DEEP = "values are nested too deeply"
 RECORD_AGAIN = "Record it again: kernel-compass profile --no-counters --save FOLDER SCRIPT."
 
+EVENTS = "traceEvents"
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _COMMA = re.compile(rb"\s*,\s*")
@@ -116,8 +118,12 @@ class TraceFile:
                 msgspec.json.decode(data)
             except msgspec.DecodeError:
                 return False
+            except RecursionError:
+                raise self._damaged(TOO_DEEP, 0) from None
         except msgspec.DecodeError:
             return False
+        except RecursionError:
+            raise self._damaged(TOO_DEEP, 0) from None
         self.header.gpus = header.gpus or self.header.gpus
         self.header.distributed = header.distributed or self.header.distributed
         return True
@@ -129,6 +135,12 @@ class TraceFile:
             if "truncated" in str(error):
                 raise self._cut(": the JSON ends before its events") from None
             raise NotATimeline(f"{self._path} is no JSON: {error}.", RECORD_AGAIN) from None
+        except RecursionError:
+            raise self._damaged(TOO_DEEP, 0) from None
+        if EVENTS in members:
+            start = bytes(members[EVENTS])[:20].decode("utf-8", "replace")
+            found = f"{self._path} is no trace: its {EVENTS!r} is no array; it begins with {start}."
+            raise NotATimeline(found, RECORD_AGAIN)
         names = ", ".join(map(repr, list(members)[:6])) or "nothing"
         raise NotATimeline(
             f"{self._path} is JSON, but no trace: it has no array 'traceEvents', only {names}.",
@@ -176,6 +188,8 @@ class TraceFile:
             return self._decoder.decode(data), length, not close
         except msgspec.ValidationError as error:
             raise self._damaged(f"an event is not as events are: {error}", 0) from None
+        except RecursionError:
+            raise self._damaged(TOO_DEEP, 0) from None
         except msgspec.DecodeError as error:
             text, place = str(error), _AT_BYTE.search(str(error))
             at = int(place[1]) if place else 0
@@ -198,10 +212,30 @@ class TraceFile:
         rest = self._buffer.strip()
         if not in_object and rest:
             raise self._damaged(f"text follows the events: {rest[:40]!r}", 0)
-        if in_object and not self._read_header(b'{"traceEvents":[]' + rest):
-            if rest.endswith(b"}"):
-                raise self._damaged("what follows the events is no JSON", 0)
-            raise self._cut(": the file ends behind its events, before its closing brace")
+        if in_object:
+            if not self._read_header(b'{"traceEvents":[]' + rest):
+                self._refuse_rest(rest)
+            self._refuse_second_events(rest)
+
+    def _refuse_rest(self, rest: bytes) -> NoReturn:
+        try:
+            msgspec.json.decode(b'{"traceEvents":[]' + rest)
+        except msgspec.DecodeError as error:
+            if "trailing characters" in str(error):
+                raise self._damaged("text follows its closing brace", 0) from None
+        if rest.endswith(b"}"):
+            raise self._damaged("what follows the events is no JSON", 0)
+        raise self._cut(": the file ends behind its events, before its closing brace")
+
+    def _refuse_second_events(self, rest: bytes) -> None:
+        """Of members with one name, decoders keep the last: it must be the one that was read."""
+        found = msgspec.json.decode(b'{"traceEvents":0' + rest, type=SecondEvents)
+        if bytes(found.events) != b"0":
+            raise AmbiguousCapture(
+                f"{self._path} holds {EVENTS!r} twice: two traces were joined, and which of them "
+                "is meant cannot be told.",
+                "Hand in one file a trace: kernel-compass diagnose FOLDER reports each by itself.",
+            )
 
     def _cut(self, why: str = "") -> DamagedCapture:
         read = self.events + self._last_events()
@@ -217,7 +251,7 @@ class TraceFile:
             return 0
         try:
             return len(self._decoder.decode(b"[" + self._buffer.rstrip().rstrip(b",") + b"]"))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return 0
 
     def _damaged(self, what: str, at: int) -> DamagedCapture:

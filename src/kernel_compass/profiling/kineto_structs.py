@@ -49,6 +49,12 @@ class Header(msgspec.Struct):
     distributed: Distributed | None = field(default=None, name="distributedInfo")
 
 
+class SecondEvents(msgspec.Struct):
+    """The last of the members `traceEvents`."""
+
+    events: Raw = field(default=Raw(), name="traceEvents")
+
+
 class GpuArgs(msgspec.Struct, gc=False):
     """`args` of a kernel, a copy or a fill."""
 

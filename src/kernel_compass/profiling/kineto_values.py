@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +13,10 @@ from kernel_compass.profiling.kineto_structs import OpArgs, Word
 from kernel_compass.records.trace import OpCall
 
 _ZEROS = (b"000", b"00", b"0", b"")
-_LAST_NUMBER = re.compile(r"-?\d+$")
+_LIMIT = 1 << 63
+"""Times in nanoseconds, ids and sizes are signed 64-bit in everything that writes traces."""
+_LONGEST = 64
+"""Characters of a number; what is longer is none that a profiler wrote."""
 
 
 def nanoseconds(raw: Raw) -> int | None:
@@ -24,42 +25,52 @@ def nanoseconds(raw: Raw) -> int | None:
     Times since 1970 need 61 bits; a float would round them to a quarter of a microsecond.
 
     Returns:
-        `None` where it is missing, null, not finite or no number.
+        `None` where it is missing, null, no number, or needs more than 64 bits.
     """
     text = bytes(raw)
+    if not 0 < len(text) <= _LONGEST:
+        return None
     whole, _, fraction = text.partition(b".")
     try:
         if len(fraction) <= 3:  # as torch writes them: by far the most
-            return int(whole + fraction + _ZEROS[len(fraction)])
+            time = int(whole + fraction + _ZEROS[len(fraction)])
+            return time if -_LIMIT <= time < _LIMIT else None
     except ValueError:
         pass
     try:
         value = Decimal(text.decode("ascii", "replace").strip('" '))
-        return round(value * 1000) if value.is_finite() else None
-    except InvalidOperation:
+        return round(value * 1000) if abs(value) < _LIMIT // 1000 else None
+    except ArithmeticError:  # no number, nan, or an exponent that Decimal has no room for
         return None
 
 
 def integer(word: Word) -> int | None:
-    """An id as a whole number, whichever way it is written."""
-    if isinstance(word, int):
-        return word
-    if isinstance(word, float):
-        return int(word) if word.is_integer() else None
+    """An id or a size as a whole number, whichever way it is written; `None` over 64 bits."""
     if isinstance(word, str):
-        found = _LAST_NUMBER.search(word.strip())
-        return int(found[0]) if found else None
-    return None
+        word = _split_number(word)[1]
+        word = int(word) if 0 < len(word) <= _LONGEST else None
+    if word is None or not -_LIMIT <= word < _LIMIT:  # nan too
+        return None
+    return int(word) if word == int(word) else None
 
 
 def number(word: Word) -> float | None:
-    """A metric's value; `None` for words such as `inf`."""
+    """A metric's value; `None` for words such as `inf`, and over 64 bits."""
     if isinstance(word, str):
         try:
             word = float(word)
         except ValueError:
             return None
-    return None if word is None or not math.isfinite(word) else float(word)
+    return None if word is None or not -_LIMIT <= word < _LIMIT else float(word)
+
+
+def _split_number(text: str) -> tuple[str, str]:
+    """`stream -7` -> `stream `, `-7`; no number is empty."""
+    text = text.strip()
+    head = text.rstrip("0123456789")
+    if head.endswith("-") and head != text:
+        head = head[:-1]
+    return head, text[len(head) :]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -67,9 +78,7 @@ def process_label(pid: Word) -> str:
     """What a tool that joined traces wrote before the number: `[TP01] 0` gives `[TP01]`."""
     if not isinstance(pid, str):
         return ""
-    text = pid.strip()
-    found = _LAST_NUMBER.search(text)
-    return text[: found.start()].strip() if found else text
+    return _split_number(pid)[0].strip()
 
 
 class Operators:
@@ -79,7 +88,11 @@ class Operators:
         self._known: dict[tuple[str, bytes, bytes, bytes, bytes], OpCall] = {}
 
     def of(self, name: str, args: OpArgs) -> OpCall:
-        """The operator of an event."""
+        """The operator of an event.
+
+        Raises:
+            RecursionError: its inputs are nested too deeply to be read.
+        """
         parts = (bytes(args.dims), bytes(args.types), bytes(args.strides), bytes(args.concrete))
         key = (name, *parts)
         op = self._known.get(key)
@@ -108,6 +121,7 @@ def _items(raw: bytes) -> list[Any]:
 
 
 def _sizes(item: object) -> tuple[int, ...] | None:
-    if isinstance(item, list) and all(isinstance(size, int) for size in item):
+    """Sizes or strides of one tensor; `None` for what is none, negative or over 64 bits."""
+    if isinstance(item, list) and all(type(size) is int and 0 <= size < _LIMIT for size in item):
         return tuple(item)
     return None

@@ -11,6 +11,7 @@ from kernel_compass.records.report import RegimeView, Report, ReportKernel
 from kernel_compass.records.timeline import KernelTimeline
 from kernel_compass.report import phrases, summary
 from kernel_compass.report.formats import Style
+from kernel_compass.report.leading import leading, rest_text
 from kernel_compass.report.names import dim_text, short_names
 from kernel_compass.report.timeline_text import timeline_texts
 from kernel_compass.units import MISSING, duration_text
@@ -55,12 +56,16 @@ def _lines(report: Report) -> Iterator[str]:
             f"- **{escape(head)}** {escape(words)}" for head, words in timeline_texts(report)
         )
         yield ""
-    names = short_names([item.kernel for item in report.kernels])
-    if report.kernels:
-        yield from _table(report, names)
+    shown = leading(report)
+    names = short_names([item.kernel for item in shown.kernels])
+    if shown.kernels:
+        yield from _table(shown, names)
+        yield ""
+    if rest := rest_text(report):
+        yield escape(rest)
         yield ""
     yield from _summary(report)
-    for rank, (item, name) in enumerate(zip(report.kernels, names, strict=True), start=1):
+    for rank, (item, name) in enumerate(zip(shown.kernels, names, strict=True), start=1):
         yield from _details(rank, item, name)
 
 

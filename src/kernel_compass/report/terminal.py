@@ -15,6 +15,7 @@ from kernel_compass.records.profile import Source
 from kernel_compass.records.report import Report, ReportKernel
 from kernel_compass.report import phrases, summary
 from kernel_compass.report.formats import Style
+from kernel_compass.report.leading import leading, rest_text
 from kernel_compass.report.paragraph import Paragraph
 from kernel_compass.report.terminal_table import LIMITER_STYLE, Table, regime_rows
 from kernel_compass.report.timeline_text import timeline_texts
@@ -57,7 +58,9 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
             yield Paragraph(Text.assemble((head, "bold"), f" {words}"), 0, 2)
         yield Text()
     if report.kernels:
-        yield from _kernels(report, width)
+        yield from _kernels(leading(report), width)
+        if rest := rest_text(report):
+            yield Paragraph(Text(rest, style="dim"), 0, 2)
         yield Text()
     yield from _footer(report)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kernel_compass.records.report import Report
 from kernel_compass.records.timeline import Behind, DeviceUse, Gap, LaunchRun, TimelineSummary
+from kernel_compass.report.leading import leading
 from kernel_compass.report.names import short_names
 from kernel_compass.report.phrases import count_text, plain, share_text
 from kernel_compass.units import bytes_text, duration_text
@@ -73,7 +74,9 @@ def _behind(found: TimelineSummary) -> Iterator[tuple[str, str]]:
         Behind.UNKNOWN: "unknown whether it is behind: no launch can be compared with its call",
     }
     text = words[found.behind]
-    if found.launch_delay_us is not None and found.launch_delay_us >= 0:
+    if found.launch_delay_us == 0:
+        text += "; a launch starts before its call returns (median)"
+    elif found.launch_delay_us is not None:
         text += f"; a launch starts {duration_text(found.launch_delay_us)} after its call (median)"
     yield "CPU", text
 
@@ -138,10 +141,13 @@ def _others(found: TimelineSummary) -> Iterator[tuple[str, str]]:
 
 
 def _names(report: Report, found: TimelineSummary) -> dict[str, str]:
-    """Short names of everything that is named; what is no kernel keeps its own."""
-    unique = {item.kernel.name: item.kernel for item in report.kernels}
-    short = short_names(list(unique.values()), NAME_WIDTH)
-    names = dict(zip(unique, map(plain, short), strict=True))
+    """Short names of all kernels that are named or shown; what is no kernel keeps its own."""
     others = [name for gap in found.largest_gaps for name in (gap.before, gap.after)]
     others += [name for run in found.runs for name in (run.first, run.last)]
+    wanted = {item.kernel.name for item in leading(report).kernels} | set(others)
+    unique = {
+        item.kernel.name: item.kernel for item in report.kernels if item.kernel.name in wanted
+    }
+    short = short_names(list(unique.values()), NAME_WIDTH)
+    names = dict(zip(unique, map(plain, short), strict=True))
     return {name: plain(name) for name in others} | names
