@@ -13,7 +13,7 @@ from api import fake_smi
 
 import kernel_compass
 from kernel_compass import api
-from kernel_compass.api import calibrating, measuring
+from kernel_compass.api import calibrating, calibrations
 from kernel_compass.errors import (
     CalibrationError,
     MeasurementCause,
@@ -33,9 +33,9 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNEL_COMPASS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(measuring, "_DEVICE_NODES", ())
-    monkeypatch.setattr(measuring, "CEILINGS", f"{WORKER}:ceilings")
-    monkeypatch.setattr(measuring, "NOISE", f"{WORKER}:noise")
+    monkeypatch.setattr(calibrating, "_DEVICE_NODES", ())
+    monkeypatch.setattr(calibrating, "CEILINGS", f"{WORKER}:ceilings")
+    monkeypatch.setattr(calibrating, "NOISE", f"{WORKER}:noise")
     return lambda listing, **more: fake_smi.install(tmp_path / "bin", monkeypatch, listing, **more)
 
 
@@ -129,7 +129,7 @@ def test_a_driver_that_does_not_answer(machine):
 def test_a_driver_that_hangs_costs_seconds_and_is_named(
     machine, tmp_path, monkeypatch, listing, script
 ):
-    monkeypatch.setattr(calibrating, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(calibrations, "_PATIENCE_S", 0.5)
     machine(fake_smi.H200)
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
     start = time.monotonic()
@@ -202,7 +202,7 @@ def test_a_calibration_is_measured_in_other_processes(machine, quick, processes)
 
 def test_a_failure_in_the_noise_keeps_the_ceilings(machine, monkeypatch):
     machine(fake_smi.H200)
-    monkeypatch.setattr(measuring, "NOISE", "measurement.fake_tasks:raises")
+    monkeypatch.setattr(calibrating, "NOISE", "measurement.fake_tasks:raises")
     found = api.calibrate(True)
     assert found.c_eff_bytes == samples.complete().c_eff_bytes
     assert found.noise.between_processes_pct.basis is Basis.ABSENT
@@ -211,10 +211,10 @@ def test_a_failure_in_the_noise_keeps_the_ceilings(machine, monkeypatch):
 
 def test_a_worker_without_torch_or_gpu(machine, monkeypatch):
     machine(fake_smi.H200)
-    monkeypatch.setattr(measuring, "CEILINGS", f"{WORKER}:no_torch")
+    monkeypatch.setattr(calibrating, "CEILINGS", f"{WORKER}:no_torch")
     with pytest.raises(MissingDependency, match="gpu"):
         api.calibrate()
-    monkeypatch.setattr(measuring, "CEILINGS", f"{WORKER}:no_gpu")
+    monkeypatch.setattr(calibrating, "CEILINGS", f"{WORKER}:no_gpu")
     with pytest.raises(MeasurementError, match="advise") as caught:
         api.calibrate()
     assert caught.value.cause is MeasurementCause.NO_GPU
@@ -222,7 +222,7 @@ def test_a_worker_without_torch_or_gpu(machine, monkeypatch):
 
 def test_a_worker_that_hangs(machine, monkeypatch):
     machine(fake_smi.H200)
-    monkeypatch.setattr(measuring, "CEILINGS", "measurement.fake_tasks:sleeps")
+    monkeypatch.setattr(calibrating, "CEILINGS", "measurement.fake_tasks:sleeps")
     with pytest.raises(MeasurementError) as caught:
         api.calibrate(timeout_s=1.0)
     assert caught.value.cause is MeasurementCause.TIMEOUT

@@ -13,7 +13,7 @@ from pathlib import Path
 import calibration_samples as samples
 import pytest
 
-from kernel_compass.api.measuring import Step
+from kernel_compass.api.calibrating import Step
 from kernel_compass.cli.calibration_progress import progress_text
 from kernel_compass.cli.exit_codes import ExitCode, exit_code_of
 from kernel_compass.codec.calibration_json import decode, encode
@@ -206,7 +206,7 @@ def test_a_bar_on_a_terminal_and_nothing_of_it_on_standard_output(tmp_path):
     """The real progress display, on a made-up calibration, with a terminal as standard error."""
     script = tmp_path / "show.py"
     script.write_text(
-        "from kernel_compass.api.measuring import Step\n"
+        "from kernel_compass.api.calibrating import Step\n"
         "from kernel_compass.cli import calibration_progress\n"
         "with calibration_progress.shown() as tell:\n"
         "    for i in range(3):\n"

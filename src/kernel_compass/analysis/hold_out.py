@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from kernel_compass.analysis.comparison import (
+from kernel_compass.analysis.decision import (
     decide,
     interval,
     interval_text,

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernel_compass.analysis.comparison import decide, interval, reason
+from kernel_compass.analysis.decision import decide, interval, reason
 from kernel_compass.analysis.location import Location, locate
 from kernel_compass.analysis.pairing import Array, check_alike, log_ratios
 from kernel_compass.analysis.spending import nominal_levels, normal_quantile, power_spending

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_compass.analysis.comparison import interval, not_worse_than
+from kernel_compass.analysis.decision import interval, not_worse_than
 from kernel_compass.analysis.location import locate
 from kernel_compass.analysis.pairing import log_ratios
 from kernel_compass.errors import UsageError

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kernel_compass.api.advising import advise, advise_model
-    from kernel_compass.api.calibrating import (
+    from kernel_compass.api.calibrating import calibrate
+    from kernel_compass.api.calibrations import (
         calibration,
         check_calibration_store,
         machine_calibration,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     )
     from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
     from kernel_compass.api.machine import doctor
-    from kernel_compass.api.measuring import calibrate
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.timelines import diagnose_timeline
 
@@ -65,7 +65,7 @@ __all__ = [
 
 _MODULES = {
     "advising": ("advise", "advise_model"),
-    "calibrating": (
+    "calibrations": (
         "calibration",
         "check_calibration_store",
         "machine_calibration",
@@ -86,7 +86,7 @@ _MODULES = {
     ),
     "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
     "machine": ("doctor",),
-    "measuring": ("calibrate",),
+    "calibrating": ("calibrate",),
     "running": ("profile_target", "profile_timeline"),
     "timelines": ("diagnose_timeline",),
 }

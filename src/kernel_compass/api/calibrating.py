@@ -1,97 +1,129 @@
-"""Calibrations, stored and shipped: wires the probe of the machine to the store."""
+"""Measure this machine: every task in a process of its own, so that CUDA never starts in ours."""
 
 from __future__ import annotations
 
-import subprocess
-from dataclasses import replace
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from kernel_compass.errors import CalibrationError
-from kernel_compass.measurement import calibration_store as store
-from kernel_compass.profiling.visible_gpus import VisibleGpu, driver_version, gpus_within
-from kernel_compass.records.calibration import Calibration
+from kernel_compass.analysis.credibility import beyond_datasheet
+from kernel_compass.codec.calibration_json import decode
+from kernel_compass.errors import MeasurementCause, MeasurementError
+from kernel_compass.measurement.calibration_worker import CEILINGS, NOISE
+from kernel_compass.measurement.fresh import paired_samples
+from kernel_compass.measurement.tasks import run_task
+from kernel_compass.profiling.visible_gpus import driver_version, visible_gpus
+from kernel_compass.records.calibration import Basis, Calibration, NoiseFloor, Quantity
 
-_PATIENCE_S = 6.0
-"""For nvidia-smi, when the question is only which calibration to take: a hung one never answers."""
+TIMEOUT_S = 1800.0
+"""A calibration takes minutes; one that takes this long hangs."""
+
+NOISE_PROCESSES = {False: 4, True: 3}
+"""Fresh processes that compare a kernel with itself, by `quick`."""
+NOISE_PAIRS = 60
+
+_NO_GPU_REMEDY = (
+    "Without one, `kernel-compass calibrate --show h100` shows a shipped calibration and "
+    "`kernel-compass advise ... --gpu h100` advises by it."
+)
+_DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")
+"""Linux, WSL 2, Tegra."""
 
 
-def calibration(name_or_path: str | Path) -> Calibration:
-    """A shipped calibration by name, a stored one by its file's name, or one in a file.
+@dataclass(frozen=True)
+class Step:
+    """How far a calibration is."""
 
-    Raises:
-        CalibrationError: there is none of that name, or its file cannot be used.
-    """
-    return store.load(name_or_path)
+    part: str
+    """What is being measured, in words."""
+    done: int
+    total: int
+    """Parts there are; it grows where the cliff of a curve is refined."""
 
 
-def machine_calibration(device_name: str | None = None) -> Calibration | None:
-    """The stored calibration of this machine's GPU; `None` where none was measured.
+OnStep = Callable[[Step], None]
 
-    One measured under another driver is better than none: it is returned with a note.
+
+def calibrate(
+    quick: bool = False,
+    on_progress: OnStep | None = None,
+    device: int = 0,
+    timeout_s: float = TIMEOUT_S,
+) -> Calibration:
+    """Measure this machine's ceilings and its noise; nothing is stored.
 
     Args:
-        device_name: as the driver calls it; default: the GPU that this process sees. A name that
-            is none of this machine's GPUs has no calibration here.
+        quick: fewer sizes, samples, configurations and processes.
+        on_progress: told before each part.
+        device: index of the GPU as CUDA counts.
+        timeout_s: seconds until it is given up.
 
     Raises:
-        CalibrationError: the GPUs of this machine differ and none is named, the stored file
-            cannot be used, or nvidia-smi does not answer within seconds.
+        MeasurementError: no GPU, or measuring failed.
+        MissingDependency: torch or triton is not installed.
     """
+    if not visible_gpus() and not any(Path(node).exists() for node in _DEVICE_NODES):
+        found = "This machine has no NVIDIA GPU that can be used: nvidia-smi shows none."
+        raise MeasurementError(MeasurementCause.NO_GPU, found, _NO_GPU_REMEDY)
+    deadline = time.monotonic() + timeout_s
+    processes = NOISE_PROCESSES[quick]
+    tell = _Told(on_progress or (lambda _: None), processes)
     try:
-        gpus = gpus_within(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        slow = f"nvidia-smi did not say within {_PATIENCE_S:g} s which GPU this machine has."
-        remedy = "Name a calibration instead of this machine's, or see why nvidia-smi hangs."
-        raise CalibrationError(slow, remedy) from None
-    name = _only_name(gpus) if device_name is None else device_name
-    if name not in [gpu.name for gpu in gpus]:
-        return None
-    driver = driver_version(_PATIENCE_S)
-    found = store.find(name, driver)
-    if found is not None:
-        return found
-    other = store.find_other_driver(name)
-    if other is None:
-        return None
-    measured = other.environment.driver or "that was not noted"
-    running = f"{driver} is running" if driver else "nvidia-smi does not tell which is running"
-    note = f"measured under driver {measured}, and {running}: "
-    return replace(other, notes=(*other.notes, f"{note}run `kernel-compass calibrate` again"))
+        arguments = {"quick": quick, "device": device}
+        answer = run_task(CEILINGS, arguments, tell.ceilings, timeout_s)
+    except MeasurementError as error:
+        if error.cause is MeasurementCause.NO_GPU:
+            raise MeasurementError(error.cause, error.found, _NO_GPU_REMEDY) from None
+        raise
+    measured = decode(json.dumps(answer["calibration"]), "What the worker measured")
+    environment = measured.environment
+    if environment.driver is None:  # torch alone does not say; the store goes by it
+        environment = replace(environment, driver=driver_version())
+    noise = _noise(processes, device, tell, deadline)
+    notes = (*measured.notes, *beyond_datasheet(measured))
+    return replace(measured, environment=environment, noise=noise, notes=notes)
 
 
-def shipped_calibration(device_name: str | None) -> Calibration | None:
-    """The shipped calibration of exactly this device, by the driver's name of it."""
-    return store.shipped_for(device_name)
+def _noise(processes: int, device: int, tell: _Told, deadline: float) -> NoiseFloor:
+    """From fresh processes; where they fail, the ceilings are kept and the noise is absent."""
+    from kernel_compass.analysis.noise import noise_floor  # numpy: only where it is needed
+
+    samples = []
+    try:
+        for process in range(processes):
+            tell.noise(process)
+            arguments = {"pairs": NOISE_PAIRS, "process": process, "device": device}
+            left = max(deadline - time.monotonic(), 1.0)
+            answer = run_task(NOISE, arguments, timeout_s=left)
+            samples.append(paired_samples(answer["pairs"]))
+        return noise_floor(samples)
+    except MeasurementError as error:
+        absent = Quantity(None, Basis.ABSENT, f"comparing a kernel with itself: {error.found}")
+        return NoiseFloor(absent, absent)
 
 
-def shipped_calibrations() -> tuple[str, ...]:
-    """The names of the calibrations that come with the package."""
-    return store.list_shipped()
+class _Told:
+    """Counts the parts of both tasks as one.
 
-
-def save_calibration(calibration: Calibration, path: Path | None = None) -> Path:
-    """Store a calibration as this machine's, or in a file; an older one is replaced whole.
-
-    Raises:
-        CalibrationError: it cannot be written.
+    Args:
+        show: told each.
+        extra: parts that come after the ceilings.
     """
-    return store.save(calibration, path)
 
+    def __init__(self, show: OnStep, extra: int) -> None:
+        self._show = show
+        self._extra = extra
+        self._total = 1
 
-def check_calibration_store() -> None:
-    """Fail now where a calibration could not be stored after minutes of measuring.
+    def ceilings(self, message: Mapping[str, Any]) -> None:
+        """A part of the ceilings, as the worker tells it."""
+        self._total = message["total"]
+        self._show(Step(message["part"], message["done"], self._total + self._extra))
 
-    Raises:
-        CalibrationError: the store cannot be written.
-    """
-    store.check_writable()
-
-
-def _only_name(gpus: tuple[VisibleGpu, ...]) -> str | None:
-    names = list(dict.fromkeys(gpu.name for gpu in gpus))
-    if len(names) > 1:
-        raise CalibrationError(
-            f"This machine has different GPUs: {', '.join(names)}.",
-            "Choose one with CUDA_VISIBLE_DEVICES, or name its calibration file.",
-        )
-    return names[0] if names else None
+    def noise(self, process: int) -> None:
+        """One process of the noise."""
+        words = f"a kernel against itself, process {process + 1} of {self._extra}"
+        self._show(Step(words, self._total + process, self._total + self._extra))

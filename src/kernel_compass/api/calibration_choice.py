@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernel_compass.api.calibrating import (
+from kernel_compass.api.calibrations import (
     calibration,
     machine_calibration,
     shipped_calibration,

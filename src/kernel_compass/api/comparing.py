@@ -12,7 +12,7 @@ from typing import Any
 
 from kernel_compass.analysis.hold_out import confirm
 from kernel_compass.analysis.sequential import SequentialComparison
-from kernel_compass.api.calibrating import machine_calibration
+from kernel_compass.api.calibrations import machine_calibration
 from kernel_compass.errors import (
     CalibrationError,
     MeasurementCause,

@@ -281,7 +281,8 @@ def _shape_of(args: GpuArgs, dropped: Counter[str]) -> LaunchShape:
     """A launch's shape and metrics; counts what no GPU launches."""
     stated = {key: getattr(args, name) for name, key in _METRICS.items()}
     known = {key: number(word) for key, word in stated.items()}
-    metrics = [(key, value) for key, value in known.items() if _possible(key, value)]
+    metrics: list[tuple[str, float]] = []
+    metrics += ((key, value) for key, value in known.items() if _possible(key, value))
     given = sum(word is not None for word in stated.values())
     dropped["launch figures"] += given - len(metrics)
     grid, block = args.grid, args.block

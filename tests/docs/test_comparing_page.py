@@ -1,4 +1,4 @@
-"""The tables of docs/comparison_of_times.md are what the simulation gives."""
+"""The tables of docs/comparing.md are what the simulation gives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from noise_models import MADE_UP
 
 from kernel_compass.records.comparison import Decision, Rule
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "comparison_of_times.md").read_text(
-    encoding="utf-8"
-)
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "comparing.md").read_text(encoding="utf-8")
 RUNS = 300
 
 
