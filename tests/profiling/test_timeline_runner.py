@@ -205,6 +205,12 @@ def test_a_time_out_that_the_program_ignores(torch, script) -> None:
     assert caught.value.cause is ProfilingCause.TIMEOUT
 
 
+def test_the_time_out_says_when_it_struck_and_not_when_the_program_died(torch, script) -> None:
+    text = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)\n"
+    with pytest.raises(ProfilingError, match="struck after 1 s"):
+        run_timeline(ProfileRequest(script(text), timeout_s=1.0), grace_s=2.5)
+
+
 def test_progress_is_told(torch, script) -> None:
     told = []
     run_timeline(ProfileRequest(script("import time; time.sleep(1.3)")), told.append)

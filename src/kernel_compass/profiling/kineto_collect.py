@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -280,9 +280,11 @@ class Collector:
 def _shape_of(args: GpuArgs, dropped: Counter[str]) -> LaunchShape:
     """A launch's shape and metrics; counts what no GPU launches."""
     stated = {key: getattr(args, name) for name, key in _METRICS.items()}
-    known = {key: number(word) for key, word in stated.items()}
-    metrics: list[tuple[str, float]] = []
-    metrics += ((key, value) for key, value in known.items() if _possible(key, value))
+    metrics = [
+        (key, value)
+        for key, word in stated.items()
+        if (value := number(word)) is not None and _possible(key, value)
+    ]
     given = sum(word is not None for word in stated.values())
     dropped["launch figures"] += given - len(metrics)
     grid, block = args.grid, args.block
@@ -298,8 +300,8 @@ def _shape_of(args: GpuArgs, dropped: Counter[str]) -> LaunchShape:
     return LaunchShape(grid, block, tuple(metrics))
 
 
-def _possible(key: str, value: float | None) -> TypeGuard[float]:
-    return value is not None and value >= 0 and (not key.endswith("_pct") or value <= 100)
+def _possible(key: str, value: float) -> bool:
+    return value >= 0 and (not key.endswith("_pct") or value <= 100)
 
 
 def _nested(one: CallRow, other: CallRow) -> bool:

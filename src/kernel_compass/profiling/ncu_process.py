@@ -42,6 +42,7 @@ class Outcome:
     stdout_tail: tuple[str, ...]
     stderr_tail: tuple[str, ...]
     seconds: float
+    """Until it ended or was told to."""
 
 
 def run_watched(
@@ -85,11 +86,12 @@ def run_watched(
                     break
                 time.sleep(_TICK_S)
         finally:
+            seconds = time.monotonic() - start
             end_family(process, grace_s, mark)
             for pump in pumps:
                 pump.finish()
     out, err = tails or [pump.tail() for pump in pumps]
-    return Outcome(process.returncode, stopped, out, err, time.monotonic() - start)
+    return Outcome(process.returncode, stopped, out, err, seconds)
 
 
 class _Pump:
