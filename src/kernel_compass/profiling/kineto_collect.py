@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -46,6 +47,7 @@ _METRICS = {
     "blocks_per_sm": "blocks_per_sm",
     "warps_per_sm": "warps_per_sm",
 }
+_stated = attrgetter(*_METRICS)
 _Args = TypeVar("_Args", GpuArgs, CallArgs, OpArgs)
 
 
@@ -219,8 +221,7 @@ class Collector:
         return max(device, 0)
 
     def _shape(self, args: GpuArgs) -> LaunchShape:
-        stated = tuple(getattr(args, name) for name in _METRICS)
-        key = (args.grid, args.block, stated)
+        key = (args.grid, args.block, _stated(args))
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = _shape_of(args, self.dropped)
@@ -279,7 +280,7 @@ class Collector:
 
 def _shape_of(args: GpuArgs, dropped: Counter[str]) -> LaunchShape:
     """A launch's shape and metrics; counts what no GPU launches."""
-    stated = {key: getattr(args, name) for name, key in _METRICS.items()}
+    stated = dict(zip(_METRICS.values(), _stated(args), strict=True))
     metrics = [
         (key, value)
         for key, word in stated.items()

@@ -46,6 +46,8 @@ def nanoseconds(raw: Raw) -> int | None:
 
 def integer(word: Word) -> int | None:
     """An id or a size as a whole number, whichever way it is written; `None` over 64 bits."""
+    if type(word) is int:  # nearly all
+        return word if -_LIMIT <= word < _LIMIT else None
     if isinstance(word, str):
         word = _split_number(word)[1]
         word = int(word) if 0 < len(word) <= _LONGEST else None
