@@ -30,7 +30,7 @@ def noise(arguments, tell):
 
 
 def no_torch(arguments, tell):
-    raise MissingDependency("No torch.", "pip install 'kernel-compass[gpu]'.")
+    raise MissingDependency("No torch.", "pip install torch.")
 
 
 def no_gpu(arguments, tell):

@@ -19,9 +19,6 @@ from kernel_compass.errors import (
 )
 from kernel_compass.measurement.task_pipes import LARGEST_LINE
 
-GPU_EXTRA = "pip install 'kernel-compass[gpu]'"
-"""What installs torch and triton."""
-
 _PROGRAM = "Run it again with KERNEL_COMPASS_DEBUG=1 for the whole traceback."
 _SHOWN_LINES = 4
 _LONGEST_MESSAGE = 2000
@@ -109,7 +106,7 @@ def _as_known(error: BaseException) -> KernelCompassError:
         return error
     if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
         found = f"Measuring needs {error.name}, which this Python does not have."
-        return MissingDependency(found, f"{GPU_EXTRA}.")
+        return MissingDependency(found, f"{errors.INSTALL_TORCH}.")
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
     found = f"{type(error).__name__}: {_text(error)}{where}"
