@@ -9,9 +9,7 @@ graph it cannot disturb L2, as it does between single launches.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -23,12 +21,12 @@ from kernel_compass.measurement.calibration_run import warm_capacity
 from kernel_compass.measurement.probes import STREAM_CONFIGS, StreamProbes
 from kernel_compass.measurement.tasks import run_task
 from kernel_compass.measurement.torch_device import TorchDevice
+from kernel_compass.profiling.graph_traffic import graph_traffic
 from kernel_compass.records.calibration import Access
 
 MIB = 1 << 20
 SIZES_MIB = (8, 16, 24, 28, 32, 36, 38, *range(40, 51), 52, 54, 56, 60, 64)
 LAUNCHES = 40
-METRIC = "dram__bytes_read.sum"
 
 
 def task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
@@ -52,18 +50,11 @@ def watched() -> None:
 
 def dram_reads() -> tuple[list[list[float]], str]:
     """MiB of the working set and of the DRAM reads of a launch, for each size."""
-    command = ["ncu", "--csv", "--cache-control", "none", "--clock-control", "none"]
-    command += ["--metrics", METRIC, "--print-units", "base", "--graph-profiling", "graph"]
-    command += [sys.executable, __file__, "--watched"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
-    rows = [r for r in csv.DictReader(lines) if r["Metric Name"] == METRIC]
-    graphs = [r for r in rows if "raph" in r["Kernel Name"]]
-    second = [float(r["Metric Value"].replace(",", "")) for r in graphs][1::2]
-    told = (done.stdout + done.stderr)[-1500:] if len(second) != len(SIZES_MIB) else ""
-    names = sorted({r["Kernel Name"] for r in rows})
-    found = [[size, v / LAUNCHES / MIB] for size, v in zip(SIZES_MIB, second, strict=False)]
-    return found, f"{told} {names}"
+    traffic = graph_traffic([sys.executable, __file__, "--watched"])
+    second = traffic.dram_bytes_read[1::2]
+    told = traffic.failure.found if traffic.failure else ""
+    found = [[size, read / LAUNCHES / MIB] for size, read in zip(SIZES_MIB, second, strict=False)]
+    return found, told
 
 
 def main() -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from reading_cost import Launched, cost_of, tell_cost
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'
@@ -88,21 +87,11 @@ def write(path: Path, megabytes: float, comma: bool, interleaved: bool) -> int:
     return launches
 
 
-def child(path: str) -> None:
-    """Read one capture and report the cost of the whole process."""
-    start = time.perf_counter()
+def kernels(path: str) -> Iterable[Launched]:
+    """Read one capture."""
     from kernel_compass.profiling.capture import read_capture
 
-    profile = read_capture(path)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    figures = {
-        "launches": sum(kernel.launches for kernel in profile.kernels),
-        "kernels": len(profile.kernels),
-        "seconds": round(time.perf_counter() - start, 2),
-        "cpu_seconds": round(used.ru_utime + used.ru_stime, 2),
-        "peak_rss_mib": round(used.ru_maxrss / 1024, 1),
-    }
-    print(json.dumps(figures))
+    return read_capture(path).kernels
 
 
 def main() -> int:
@@ -115,14 +104,12 @@ def main() -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(options.child)
+        tell_cost(lambda: kernels(options.child))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "long.csv"
         launches = write(path, options.megabytes, options.comma, options.interleaved)
-        command = [sys.executable, __file__, "--child", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        figures = json.loads(done.stdout)
+        figures = cost_of(__file__, str(path))
         figures = {"megabytes": round(path.stat().st_size / 1e6, 1), **figures}
     print(json.dumps(figures))
     fast = figures["seconds"] <= options.limit_s and figures["peak_rss_mib"] <= options.limit_mib

@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import resource
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from reading_cost import Launched, cost_of, tell_cost
 
 KERNELS = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<c10::BFloat16, "
@@ -86,21 +85,12 @@ def write(path: Path, megabytes: float, frames: int) -> int:
     return count
 
 
-def child(path: str) -> None:
-    """Diagnose one trace and report the cost of the whole process."""
-    start = time.perf_counter()
+def kernels(path: str) -> Iterable[Launched]:
+    """Diagnose one trace."""
     from kernel_compass.api import diagnose_timeline
 
     (report,) = diagnose_timeline(Path(path))
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    figures = {
-        "launches": sum(item.kernel.launches for item in report.kernels),
-        "kernels": len(report.kernels),
-        "seconds": round(time.perf_counter() - start, 2),
-        "cpu_seconds": round(used.ru_utime + used.ru_stime, 2),
-        "peak_rss_mib": round(used.ru_maxrss / 1024, 1),
-    }
-    print(json.dumps(figures))
+    return (item.kernel for item in report.kernels)
 
 
 def main() -> int:
@@ -113,14 +103,12 @@ def main() -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(options.child)
+        tell_cost(lambda: kernels(options.child))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("trace.json.gz" if options.gzip else "trace.json")
         launches = write(path, options.megabytes, 0 if options.no_frames else FRAMES_A_LAUNCH)
-        command = [sys.executable, __file__, "--child", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        figures = {"megabytes": options.megabytes, **json.loads(done.stdout)}
+        figures = {"megabytes": options.megabytes, **cost_of(__file__, str(path))}
     print(json.dumps(figures))
     fast = figures["seconds"] <= options.limit_s and figures["peak_rss_mib"] <= options.limit_mib
     return 0 if fast and figures["launches"] == launches else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from kernel_compass.records.workload import Precision
 
@@ -78,6 +78,17 @@ class KernelTerms:
 
 _CAPACITY = Term(1.0, 0.15)
 
+_WEIGHT_ONLY = KernelTerms(
+    launches=Term(1.2, 0.3),
+    l2_efficiency=Term(0.5, 0.7),
+    dram_efficiency=Term(0.75, 0.4),
+    math_efficiency=Term(0.2, 1.0),
+    capacity_ratio=_CAPACITY,
+    dequantization_efficiency=Term(1.0, 0.7),
+    weight_format="int8",
+)
+"""Weights are converted before the product; the two formats are believed alike but for that."""
+
 PRIOR: Mapping[Precision, KernelTerms] = {
     Precision.BF16: KernelTerms(
         launches=Term(1.0, 0.3),
@@ -95,23 +106,8 @@ PRIOR: Mapping[Precision, KernelTerms] = {
         capacity_ratio=_CAPACITY,
         activation_pass_efficiency=Term(0.4, 0.8),
     ),
-    Precision.W8A16: KernelTerms(
-        launches=Term(1.2, 0.3),
-        l2_efficiency=Term(0.5, 0.7),
-        dram_efficiency=Term(0.75, 0.4),
-        math_efficiency=Term(0.2, 1.0),
-        capacity_ratio=_CAPACITY,
-        dequantization_efficiency=Term(1.0, 0.7),
-        weight_format="int8",
-    ),
-    Precision.W4A16: KernelTerms(
-        launches=Term(1.2, 0.3),
-        l2_efficiency=Term(0.5, 0.7),
-        dram_efficiency=Term(0.75, 0.4),
-        math_efficiency=Term(0.2, 1.0),
-        capacity_ratio=_CAPACITY,
-        dequantization_efficiency=Term(1.0, 0.7),
-    ),
+    Precision.W8A16: _WEIGHT_ONLY,
+    Precision.W4A16: replace(_WEIGHT_ONLY, weight_format="int4"),
 }
 """A kernel never probed. A tuned library for bf16, so close to the ceilings; anything from a
 hand-written to a tuned kernel for the others, so wide. Round numbers, the same for every GPU."""

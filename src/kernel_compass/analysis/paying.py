@@ -16,10 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_compass.records.advice import CacheFit, Estimate, FloorEstimate, Verdict
+from kernel_compass.records.comparison import MINIMUM_EFFECT
 from kernel_compass.records.profile import Regime
 from kernel_compass.units import duration_text
 
-MIN_EFFECT = 1.02
+MIN_EFFECT = 1 + MINIMUM_EFFECT
 """A difference smaller than this is none."""
 
 

@@ -19,19 +19,18 @@ if TYPE_CHECKING:
         shipped_calibration,
         shipped_calibrations,
     )
-    from kernel_compass.api.comparing import (
+    from kernel_compass.api.comparing import compare, hold_out
+    from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
+    from kernel_compass.api.machine import doctor
+    from kernel_compass.api.measuring import (
         ColdCheck,
         Recipe,
         Subject,
         TimingOptions,
-        compare,
-        hold_out,
         measure,
         open_device,
         verify_cold,
     )
-    from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
-    from kernel_compass.api.machine import doctor
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.timelines import diagnose_timeline
 
@@ -73,20 +72,19 @@ _MODULES = {
         "shipped_calibration",
         "shipped_calibrations",
     ),
-    "comparing": (
+    "comparing": ("compare", "hold_out"),
+    "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
+    "machine": ("doctor",),
+    "calibrating": ("calibrate",),
+    "measuring": (
         "ColdCheck",
         "Recipe",
         "Subject",
         "TimingOptions",
-        "compare",
-        "hold_out",
         "measure",
         "open_device",
         "verify_cold",
     ),
-    "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
-    "machine": ("doctor",),
-    "calibrating": ("calibrate",),
     "running": ("profile_target", "profile_timeline"),
     "timelines": ("diagnose_timeline",),
 }

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from kernel_compass.codec import advice_document as doc
 from kernel_compass.codec.advice_document import SCHEMA
 from kernel_compass.codec.diagnosis_document import DeviceDocument
+from kernel_compass.codec.finite import finite
 from kernel_compass.codec.json_reading import read_json
 from kernel_compass.errors import UsageError
 from kernel_compass.records.advice import (
@@ -71,7 +72,7 @@ def _document(advice: Advice) -> doc.AdviceDocument:
         workloads=[_workload_document(w) for w in advice.workloads],
         totals=[
             doc.TotalDocument(
-                t.tokens, t.regime.value, t.precision.value, _finite(t.estimate_us), t.floor_us
+                t.tokens, t.regime.value, t.precision.value, finite(t.estimate_us), t.floor_us
             )
             for t in advice.totals
         ],
@@ -108,7 +109,7 @@ def _format_document(f: FormatAdvice) -> doc.FormatDocument:
         estimate=None
         if e is None
         else doc.EstimateDocument(e.time_us, e.low_us, e.high_us, e.bound),
-        at_most=_finite(f.at_most),
+        at_most=finite(f.at_most),
         errors=[doc.ErrorDocument(g.format, g.relative_pct) for g in f.errors],
         within_budget=f.within_budget,
         verdict=f.verdict and f.verdict.value,
@@ -124,10 +125,6 @@ def _or_unset(value: float | None) -> float | UnsetType:
 
 def _or_none(value: float | UnsetType) -> float | None:
     return None if isinstance(value, UnsetType) else value
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
 
 
 def _finite_estimate(estimate: Estimate | None) -> Estimate | None:

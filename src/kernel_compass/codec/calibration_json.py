@@ -16,6 +16,7 @@ import msgspec
 from kernel_compass.codec import calibration_document as doc
 from kernel_compass.codec.calibration_decode import calibration_of
 from kernel_compass.codec.calibration_document import NAME, SCHEMA, VERSION
+from kernel_compass.codec.finite import finite
 from kernel_compass.codec.json_reading import read_json
 from kernel_compass.errors import CalibrationError, shortened
 from kernel_compass.records.calibration import (
@@ -141,12 +142,8 @@ def _quantity(quantity: Quantity) -> doc.QuantityDocument:
         return doc.QuantityDocument(None, Basis.ABSENT.value, source)
     if not isfinite(value):
         return doc.QuantityDocument(None, Basis.ABSENT.value, f"not a finite number; {source}")
-    low, high = _finite(quantity.low), _finite(quantity.high)
+    low, high = finite(quantity.low), finite(quantity.high)
     return doc.QuantityDocument(float(value), quantity.basis.value, source, low, high)
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not isfinite(value) else float(value)
 
 
 def _curve(curve: StreamCurve) -> doc.CurveDocument:

@@ -19,6 +19,7 @@ from msgspec import UNSET, UnsetType
 from kernel_compass.codec import diagnosis_document as doc
 from kernel_compass.codec.diagnosis_decode import report_of
 from kernel_compass.codec.diagnosis_document import REQUIRED_METRICS, SCHEMA
+from kernel_compass.codec.finite import finite
 from kernel_compass.codec.json_reading import read_json
 from kernel_compass.errors import CaptureError
 from kernel_compass.records.device import Device
@@ -150,11 +151,11 @@ def _duration(stats: DurationStats | None) -> doc.DurationDocument | None:
 
 def _metrics(metrics: Mapping[str, float]) -> doc.Metrics:
     keys = (*REQUIRED_METRICS, *sorted(metrics.keys() - set(REQUIRED_METRICS)))
-    return {key: _finite(metrics.get(key)) for key in keys}
+    return {key: finite(metrics.get(key)) for key in keys}
 
 
 def _diagnosis(diagnosis: Diagnosis) -> doc.DiagnosisDocument:
-    confidence = _finite(diagnosis.confidence) or 0.0
+    confidence = finite(diagnosis.confidence) or 0.0
     return doc.DiagnosisDocument(
         limiter=diagnosis.limiter.value,
         pipe=diagnosis.pipe,
@@ -168,7 +169,7 @@ def _diagnosis(diagnosis: Diagnosis) -> doc.DiagnosisDocument:
 
 
 def _evidence(evidence: Evidence) -> doc.EvidenceDocument:
-    threshold = _finite(evidence.threshold)
+    threshold = finite(evidence.threshold)
     extra: float | UnsetType = UNSET if threshold is None else threshold
     return doc.EvidenceDocument(
         evidence.metric, float(evidence.value), evidence.unit, evidence.meaning, extra
@@ -183,12 +184,8 @@ def _headroom(headroom: Headroom | None) -> doc.HeadroomDocument | None:
 
 def _share(value: float | None) -> float | None:
     """A share without what rounding may have added."""
-    share = _finite(value)
+    share = finite(value)
     return None if share is None else min(1.0, max(0.0, share))
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not isfinite(value) else float(value)
 
 
 def _pretty(document: doc.Document | list[doc.Document]) -> bytes:

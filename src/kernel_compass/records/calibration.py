@@ -32,6 +32,8 @@ class Quantity:
     """What measured it, or the file and column it was published in; for `absent`, why."""
     low: float | None = None
     high: float | None = None
+    """The interval: quartiles of the samples for times and rates, 95 % for the capacity and the
+    noise, the steps measured on either side for bytes in flight."""
 
 
 class Access(StrEnum):

@@ -12,6 +12,8 @@ from kernel_compass.records.environment import Environment
 from kernel_compass.records.measurement import LaunchMode
 from kernel_compass.records.profile import Regime
 
+MINIMUM_EFFECT = 0.02
+"""The least speedup worth the name: less is hidden by run-to-run differences."""
 MIN_PAIRS = 12
 """Under that the error of a ratio cannot be estimated."""
 
@@ -51,7 +53,7 @@ class Rule:
         UsageError: a value with which the error rates would not hold.
     """
 
-    minimum_effect: float = 0.02
+    minimum_effect: float = MINIMUM_EFFECT
     """The least speedup worth the name: 0.02 = 1.02 times."""
     noninferiority_margin: float = 0.01
     """The slowdown that is tolerated in the regimes that were not asked for."""
