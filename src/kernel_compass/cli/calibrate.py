@@ -30,7 +30,7 @@ NameArgument = Annotated[
 ShowOption = Annotated[bool, typer.Option("--show", help="Show a calibration; measure nothing.")]
 QuickOption = Annotated[
     bool,
-    typer.Option("--quick", help="Half of the sizes, fewer samples: 12 seconds on an H200."),
+    typer.Option("--quick", help="Half of the sizes, fewer samples, no noise floor."),
 ]
 DeviceOption = Annotated[
     int | None,
