@@ -1,0 +1,1 @@
+"""The judge, usable alone: is a candidate right?"""
