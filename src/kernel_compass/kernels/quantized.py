@@ -1,4 +1,4 @@
-"""A weight in codes and scales, as every provider takes it: nothing packed, nothing device-bound."""
+"""A weight in codes and scales, as every provider takes it: nothing packed."""
 
 from __future__ import annotations
 
@@ -38,12 +38,10 @@ class QuantizedWeight:
 
     def to(self, device: str) -> QuantizedWeight:
         """The same on another device."""
-        moved = {
-            name: None if tensor is None else tensor.to(device)
-            for name, tensor in (
-                ("codes", self.codes),
-                ("scales", self.scales),
-                ("zeros", self.zeros),
-            )
-        }
-        return replace(self, **moved)
+        scales, zeros = self.scales, self.zeros
+        return replace(
+            self,
+            codes=self.codes.to(device),
+            scales=None if scales is None else scales.to(device),
+            zeros=None if zeros is None else zeros.to(device),
+        )
