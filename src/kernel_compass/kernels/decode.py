@@ -1,0 +1,216 @@
+"""The decode product: its configurations, which one is chosen, and the launch.
+
+`out[h, m, n] = sum over k of a[h, m, k] * weight[h, k, n]` with packed weights (`fragments.py`) of
+16, 8 or 4 bits and 16-bit activations. Kernels: `decode_gluon.py` on Hopper, `decode_plain.py`
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+from kernel_compass.kernels.fragments import COLUMNS, PADDED_ROWS, PackedWeight, run_length
+from kernel_compass.records.contracts import Config
+from kernel_compass.records.number_format import Code, NumberFormat
+from kernel_compass.records.workload import Workload
+
+MOST_WARPS = 16
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """One point of the space."""
+
+    kernel: str
+    """`mma`, `wgmma` (Hopper, Gluon) or `plain`."""
+    fragments: int
+    """Fragments of 16 columns a warp holds at a time; in `plain` a program."""
+    warps_n: int
+    """Warps along the columns."""
+    warps_k: int = 1
+    """Warps along K, whose sums meet in shared memory; `mma` only."""
+    chains: int = 1
+    """Independent sums of a warp along K; `mma` only."""
+    rows: int = 128
+    """Rows of K of a sum's step."""
+    tokens: int = 8
+    """Tokens of a program."""
+    tiles: int = 1
+    """Tiles of columns a program takes one after the other, where a step is all of K."""
+    load: str = ""
+    """Eviction priority of the weights' loads: empty or `evict_first`."""
+    store: str = ""
+    """... of the output's stores."""
+    hold: bool = False
+    """Whether all first loads are issued before any arithmetic."""
+
+    @property
+    def warps(self) -> int:
+        """Warps of a program."""
+        return self.warps_n * self.warps_k
+
+    @property
+    def depth(self) -> int:
+        """Rows of K of a program's step."""
+        return self.rows * self.chains * self.warps_k
+
+    def as_config(self) -> Config:
+        """Plain values."""
+        return asdict(self)
+
+
+def configuration(config: Config) -> DecodeConfig:
+    """A configuration of its plain values.
+
+    Raises:
+        TypeError: unknown names.
+    """
+    return DecodeConfig(**config)  # type: ignore[arg-type]
+
+
+def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat) -> bool:
+    """Whether the kernel can be built for it and no part of a program is idle by design."""
+    run = run_length(number_format.weight)
+    group = number_format.group if number_format.groups(workload.reduction) > 1 else None
+    deep = -(-workload.reduction // PADDED_ROWS) * PADDED_ROWS
+    least = 64 if number_format.weight is Code.INT4 else 32
+    if config.kernel == "mma" and group == 32 and config.rows == 32:
+        least = 32 if config.chains % 2 == 0 else 64
+    fits = config.fragments % run == 0 and config.rows >= least
+    fits = fits and (group is None or group % config.rows == 0)
+    if config.kernel == "plain":
+        return fits and config.warps_k == config.chains == config.tiles == 1
+    wide = -(-workload.columns // COLUMNS)
+    once = config.depth >= deep
+    fits = fits and config.warps <= MOST_WARPS
+    fits = fits and config.depth < 2 * deep and (config.tiles == 1 or once)
+    fits = fits and config.fragments * config.warps_n * config.tiles < 2 * max(wide, run)
+    if config.kernel == "wgmma":
+        small = config.rows * config.tokens * 2 <= 96 * 1024
+        return fits and small and config.warps_n % 4 == 0 and config.warps_k == config.chains == 1
+    registers = config.chains * (
+        config.fragments * config.rows * number_format.weight.bits // 64
+        + config.tokens * config.rows // 64
+        + config.fragments * config.tokens // 2
+    )
+    return fits and registers <= 160
+
+
+def space(workload: Workload, number_format: NumberFormat, hopper: bool) -> list[DecodeConfig]:
+    """All configurations worth trying for these tokens."""
+    kinds = (*_mma_space(workload), *_wgmma_space(workload)) if hopper else ()
+    everything = (*kinds, *_plain_space(workload))
+    return [c for c in everything if legal(c, workload, number_format)]
+
+
+def _mma_space(workload: Workload) -> Iterator[DecodeConfig]:
+    tokens = min(64, max(8, 1 << (workload.tokens - 1).bit_length()))
+    for fragments, wn, wk, chains, rows, tiles, hold in product(
+        (1, 2, 4),
+        (1, 2, 4, 8),
+        (1, 2, 4, 8, 16),
+        (1, 2, 4),
+        (32, 64, 128),
+        (1, 2, 4, 8),
+        (False, True),
+    ):
+        yield DecodeConfig("mma", fragments, wn, wk, chains, rows, tokens, tiles, hold=hold)
+
+
+def _wgmma_space(workload: Workload) -> Iterator[DecodeConfig]:
+    if workload.tokens <= 4:
+        return
+    sizes = [t for t in (16, 32, 64) if t < 2 * max(workload.tokens, 16)]
+    for fragments, wn, rows, tokens, tiles in product(
+        (1, 2), (4, 8), (64, 128, 256, 512), sizes, (1, 2, 4, 8)
+    ):
+        yield DecodeConfig("wgmma", fragments, wn, rows=rows, tokens=tokens, tiles=tiles)
+
+
+def _plain_space(workload: Workload) -> Iterator[DecodeConfig]:
+    tokens = min(64, max(16, 1 << (workload.tokens - 1).bit_length()))
+    for fragments, rows, warps in product((2, 4, 8), (64, 128), (2, 4, 8)):
+        yield DecodeConfig("plain", fragments, warps, rows=rows, tokens=tokens)
+
+
+def launch(
+    packed: PackedWeight,
+    a: Any,
+    out: Any,
+    config: DecodeConfig,
+    *,
+    wide: bool = False,
+    warmup: bool = False,
+) -> None:
+    """One launch.
+
+    Args:
+        packed: on the device of `a`.
+        a: `(H, M, K)`, dense along K.
+        out: `(H, M, N)`, dense along N; 16 bit or float32.
+        config: legal for the weight's format and shape.
+        wide: products in float32, for the interpreter (`plain` only).
+        warmup: compile only.
+    """
+    tokens = a.shape[1]
+    if tokens == 0 or out.numel() == 0:
+        return
+    code = packed.format.weight
+    grouped = packed.format.groups(packed.reduction) > 1
+    scale = packed.words if packed.scales is None else packed.scales
+    zero = packed.words if packed.zeros is None else packed.zeros
+    units = packed.chunks * 128
+    deep = packed.chunks * (256 // code.bits)
+    steps = -(-deep // config.depth)
+    columns = config.fragments * config.tiles * (1 if config.kernel == "plain" else config.warps_n)
+    grid = (-(-packed.fragments // columns), packed.heads, -(-tokens // config.tokens))
+    arguments = (
+        a, packed.words, scale, zero, out, tokens, packed.columns, packed.reduction,
+        packed.fragments, units, a.stride(0), a.stride(1), out.stride(0), out.stride(1), steps,
+    )  # fmt: skip
+    group = packed.format.group if grouped else 0
+    common = {"CODE": code.value, "GROUP": group, "ZEROS": packed.zeros is not None}
+    common |= {"RUN": run_length(code), "ROWS": config.rows, "MP": config.tokens}
+    kernel, more = _kernel(config, code)
+    if config.kernel == "plain":
+        more = {"FRAGMENTS": config.fragments, "WIDE": wide}
+    else:
+        even = deep == packed.reduction and deep % config.depth == 0
+        more = more | {"TILES": config.tiles, "ONE": steps == 1, "EVEN": even}
+    if warmup:
+        kernel.warmup(*arguments, **common, **more, grid=grid, num_warps=config.warps)
+    else:
+        kernel[grid](*arguments, **common, **more, num_warps=config.warps)
+
+
+@cache
+def _kernel(config: DecodeConfig, code: Code) -> tuple[Any, dict[str, Any]]:
+    """The kernel, and what its configuration alone decides."""
+    if config.kernel == "plain":
+        from kernel_compass.kernels.decode_plain import decode_plain
+
+        return decode_plain, {}
+    from kernel_compass.kernels import decode_gluon as gluon
+
+    shared = {"R": config.fragments, "WN": config.warps_n, "FENCE": config.hold}
+    shared |= {"EV": config.load, "ES": config.store}
+    if config.kernel == "wgmma":
+        layouts = gluon.wgmma_layouts(
+            code.value, config.fragments, config.warps_n, config.rows, config.tokens
+        )
+        return gluon.decode_wgmma, shared | layouts
+    shared |= {"WK": config.warps_k, "KS": config.chains}
+    layouts = gluon.mma_layouts(
+        code.value,
+        config.fragments,
+        config.warps_n,
+        config.warps_k,
+        config.chains,
+        config.rows,
+        config.tokens,
+    )
+    return gluon.decode_mma, shared | layouts

@@ -1,0 +1,452 @@
+"""Decode-size products on NVIDIA's matrix unit, in Gluon: weights straight from memory to registers.
+
+The weight is the left operand, so its columns are the unit's rows and the tokens its columns. A
+warp's 16-byte loads of `fragments.py`'s layout are the operand itself; a conversion in registers
+makes bf16 of the codes. Two kernels share it:
+
+`decode_mma`    up to 16 tokens a program, activations in registers; warps may split K, their sums
+                meet in shared memory in a fixed order.
+`decode_wgmma`  8 to 64 tokens a program, activations in shared memory, read by the warpgroup unit.
+
+Gluon's names change between releases of Triton; `decode.py` has the same product in plain Triton.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+
+# Four nibbles of either half, at 0x43: 128 + n in bf16, exactly. Nibble 2 r + h.
+_NIBBLES = gl.constexpr("""{
+.reg .b32 s1, s2, s3;
+lop3.b32 $0, $4, 0x000f000f, 0x43004300, 0xEA;
+shr.u32 s1, $4, 4;
+lop3.b32 $1, s1, 0x000f000f, 0x43004300, 0xEA;
+shr.u32 s2, $4, 8;
+lop3.b32 $2, s2, 0x000f000f, 0x43004300, 0xEA;
+shr.u32 s3, $4, 12;
+lop3.b32 $3, s3, 0x000f000f, 0x43004300, 0xEA;
+}""")
+# The same less 136: the value of a symmetric int4 code.
+_NIBBLES_LESS_136 = gl.constexpr("""{
+.reg .b32 s1, s2, s3, t0, t1, t2, t3, z;
+mov.b32 z, 0x43084308;
+lop3.b32 t0, $4, 0x000f000f, 0x43004300, 0xEA;
+shr.u32 s1, $4, 4;
+lop3.b32 t1, s1, 0x000f000f, 0x43004300, 0xEA;
+shr.u32 s2, $4, 8;
+lop3.b32 t2, s2, 0x000f000f, 0x43004300, 0xEA;
+shr.u32 s3, $4, 12;
+lop3.b32 t3, s3, 0x000f000f, 0x43004300, 0xEA;
+sub.rn.bf16x2 $0, t0, z;
+sub.rn.bf16x2 $1, t1, z;
+sub.rn.bf16x2 $2, t2, z;
+sub.rn.bf16x2 $3, t3, z;
+}""")
+# e4m3 to bf16: exponent and mantissa shifted into place are value * 2^-120 (subnormals too), and
+# the product with 2^120 is exact.
+_E4M3 = gl.constexpr("""{
+.reg .b32 a, b, d, x, y, p;
+mov.b32 p, 0x7b807b80;
+shl.b32 a, $2, 8;
+and.b32 a, a, 0x80008000;
+shl.b32 b, $2, 4;
+lop3.b32 x, b, 0x07f007f0, a, 0xEA;
+and.b32 d, $2, 0x80008000;
+shr.u32 b, $2, 4;
+lop3.b32 y, b, 0x07f007f0, d, 0xEA;
+mul.rn.bf16x2 $0, x, p;
+mul.rn.bf16x2 $1, y, p;
+}""")
+# Two 16-bit numbers are already in place.
+_PAIR = gl.constexpr("mov.b32 $0, $1; // $2")
+# (128 + low seven bits) - (128 or 256): exact in bf16 for all of -128 ... 127.
+_INT8 = gl.constexpr("""{
+.reg .b32 w1, p, q;
+shr.u32 w1, $2, 8;
+lop3.b32 p, $2, 0x007f007f, 0x43004300, 0xEA;
+lop3.b32 q, $2, 0x00800080, 0x43004300, 0xEA;
+sub.rn.bf16x2 $0, p, q;
+lop3.b32 p, w1, 0x007f007f, 0x43004300, 0xEA;
+lop3.b32 q, w1, 0x00800080, 0x43004300, 0xEA;
+sub.rn.bf16x2 $1, p, q;
+}""")
+
+
+@gluon.constexpr_function
+def _words_of(code, rows):
+    """Words of `rows` rows of one fragment."""
+    return 128 * rows // {"bf16": 16, "fp16": 16, "int4": 64}.get(code, 32)
+
+
+@gluon.jit
+def _operand(w, CODE: gl.constexpr, EXACT: gl.constexpr, WN: gl.constexpr, R: gl.constexpr,
+             WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr):
+    """Loaded words `(WN R, WK KS chunks 128)` to the left operand `(KS WK, R WN 16, ROWS)`."""
+    if CODE == "int4":
+        w = gl.reshape(w, [WN, R, WK, KS * ROWS // 64, 8, 4, 2, 2])
+        w = gl.join(w, w)
+        if EXACT:
+            v0, v1, v2, v3 = gl.inline_asm_elementwise(
+                _NIBBLES_LESS_136, "=&r,=&r,=&r,=&r,r,r", [w],
+                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16), True, 2)
+        else:
+            v0, v1, v2, v3 = gl.inline_asm_elementwise(
+                _NIBBLES, "=&r,=&r,=&r,=&r,r,r", [w],
+                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16), True, 2)
+        x = gl.join(gl.join(v0, v1), gl.join(v2, v3))
+        # 0 WN, 1 R, 2 WK, 3 chunk, 4 g, 5 c, 6 block, 7 s, 8 b, 9 h, 10 r
+        if ROWS == 32:
+            x = gl.permute(x, (3, 6, 2, 1, 0, 10, 4, 7, 9, 5, 8))
+        else:
+            x = gl.reshape(x, [WN, R, WK, KS, ROWS // 64, 8, 4, 2, 2, 2, 2, 2])
+            x = gl.permute(x, (3, 2, 1, 0, 11, 5, 4, 7, 8, 10, 6, 9))
+    elif CODE == "bf16" or CODE == "fp16":
+        w = gl.reshape(w, [WN, R, WK, KS, ROWS // 16, 8, 4, 2, 2])
+        w = gl.join(w, w)
+        if CODE == "bf16":
+            x = gl.inline_asm_elementwise(_PAIR, "=r,r,r", [w], gl.bfloat16, True, 2)
+        else:
+            x = gl.inline_asm_elementwise(_PAIR, "=r,r,r", [w], gl.float16, True, 2)
+        # ... 4 step, 5 g, 6 c, 7 h, 8 r, 9 b
+        x = gl.permute(x, (3, 2, 1, 0, 8, 5, 4, 7, 6, 9))
+    else:
+        w = gl.reshape(w, [WN, R, WK, KS, ROWS // 32, 8, 4, 2, 2])
+        w = gl.join(w, w)
+        if CODE == "int8":
+            v0, v1 = gl.inline_asm_elementwise(
+                _INT8, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2)
+        else:
+            v0, v1 = gl.inline_asm_elementwise(
+                _E4M3, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2)
+        x = gl.join(v0, v1)
+        # ... 4 chunk, 5 g, 6 c, 7 s, 8 h, 9 b, 10 r
+        x = gl.permute(x, (3, 2, 1, 0, 10, 5, 4, 7, 8, 6, 9))
+    return gl.reshape(x, [KS * WK, R * WN * 16, ROWS])
+
+
+@gluon.jit
+def _load_words(words, row, col, fragment, first, F, UNITS, EVEN: gl.constexpr, EV: gl.constexpr):
+    """Words of fragments `fragment + row`, units `first + col` of each."""
+    here = words + (fragment + gl.expand_dims(row, 1)) * UNITS + first + gl.expand_dims(col, 0)
+    inside = gl.expand_dims(fragment + row, 1) < F
+    if not EVEN:
+        inside = inside & (gl.expand_dims(first + col, 0) < UNITS)
+    return gl.load(here, mask=inside, other=0, eviction_policy=EV)
+
+
+@gluon.jit
+def _load_tokens(a, m, k, first, a_m, M, K, EVEN: gl.constexpr):
+    inside = gl.expand_dims(m, 1) < M
+    if not EVEN:
+        inside = inside & (gl.expand_dims(first + k, 0) < K)
+    return gl.load(a + gl.expand_dims(m, 1) * a_m + first + gl.expand_dims(k, 0),
+                   mask=inside, other=0.0)
+
+
+@gluon.jit
+def _right(a, WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
+           LOB: gl.constexpr):
+    """Tokens `(MP, WK KS ROWS)` to the right operand `(KS WK, ROWS, MP)`, rows in packed order."""
+    b = gl.reshape(a, [MP, WK, KS, ROWS // 32, 4, 2, 2, 2])
+    b = gl.permute(b, (2, 1, 3, 5, 6, 4, 7, 0))
+    return gl.convert_layout(gl.reshape(b, [KS * WK, ROWS, MP]), LOB, assert_trivial=True)
+
+
+@gluon.jit
+def _token_sums(b, R: gl.constexpr, WN: gl.constexpr, B: gl.constexpr, ROWS: gl.constexpr,
+                MP: gl.constexpr, VALUE: gl.constexpr, MMA: gl.constexpr):
+    """`VALUE` times the sum of each token's rows, in every row of an accumulator."""
+    LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
+    ones = gl.full([B, 16 * WN, ROWS], VALUE, b.dtype, layout=LOA)
+    c = mma_v2(ones, b, gl.zeros([B, 16 * WN, MP], gl.float32, layout=MMA))
+    if R == 2:
+        c = gl.permute(gl.join(c, c), (0, 3, 1, 2))
+    if R == 4:
+        c = gl.join(c, c)
+        c = gl.reshape(gl.join(c, c), [B, 16 * WN, MP, 4])
+        c = gl.permute(c, (0, 3, 1, 2))
+    if R > 1:
+        c = gl.convert_layout(gl.reshape(c, [B, R * WN * 16, MP]), MMA, assert_trivial=True)
+    return c
+
+
+@gluon.jit
+def _column(LAYOUT: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr):
+    """Column of each accumulator row within a program's tile."""
+    row = gl.arange(0, R * WN * 16, layout=LAYOUT)
+    fragment = (row // 16) % WN * R + row // (16 * WN)
+    lane, upper = row % 8, (row // 8) % 2
+    return fragment // RUN * (16 * RUN) + lane * (2 * RUN) + fragment % RUN * 2 + upper
+
+
+@gluon.jit
+def _store(out, acc, scale, n0, m0, o_m, M, N, h, SCALED: gl.constexpr, R: gl.constexpr,
+           RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr):
+    """Scale the sums `(R WN 16, MP)` and write them, columns in order."""
+    acc = gl.reshape(acc, [R // RUN, RUN, WN, 2, 8, MP])
+    acc = gl.reshape(gl.permute(acc, (2, 0, 4, 1, 3, 5)), [R * WN * 16, MP])
+    n = n0 + gl.arange(0, R * WN * 16, layout=gl.SliceLayout(1, acc.type.layout))
+    m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(0, acc.type.layout))
+    if SCALED:
+        s = gl.load(scale + h * N + n, mask=n < N, other=0.0).to(gl.float32)
+        acc = acc * gl.expand_dims(s, 1)
+    inside = (gl.expand_dims(n, 1) < N) & (gl.expand_dims(m, 0) < M)
+    gl.store(out + gl.expand_dims(m, 0) * o_m + gl.expand_dims(n, 1),
+             acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
+
+
+@gluon.jit
+def _hold(FENCE: gl.constexpr):
+    """Keep the compiler from moving loads past here; without a programmatic launch a no-op."""
+    if FENCE:
+        gl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], gl.int32, False, 1)
+
+
+@gluon.jit(do_not_specialize=["M", "STEPS"])
+def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m, STEPS,
+               CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
+               RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
+               ROWS: gl.constexpr, MP: gl.constexpr, TILES: gl.constexpr, ONE: gl.constexpr,
+               EVEN: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr, MMA: gl.constexpr,
+               EV: gl.constexpr, ES: gl.constexpr, FENCE: gl.constexpr):
+    """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens.
+
+    K is walked `WK KS ROWS` rows a step: `WK` warps and `KS` accumulators a warp take `ROWS` each.
+    `ONE`: a step is all of K. `GROUP`: rows that share a scale, 0 for one scale a column.
+    """
+    B: gl.constexpr = KS * WK
+    DEPTH: gl.constexpr = B * ROWS
+    PER: gl.constexpr = _words_of(CODE, DEPTH)
+    SCALED: gl.constexpr = (CODE != "bf16" and CODE != "fp16") and GROUP == 0
+    LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
+    LOB: gl.constexpr = gl.DotOperandLayout(1, MMA, 2)
+    h = gl.program_id(1).to(gl.int64)
+    m0 = gl.program_id(2) * MP
+    f0 = gl.program_id(0) * (TILES * R * WN)
+    words += h * F * UNITS
+    a += h * a_h
+    out += h * o_h
+    row = gl.arange(0, R * WN, layout=gl.SliceLayout(1, LW))
+    col = gl.arange(0, PER, layout=gl.SliceLayout(0, LW))
+    m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, LA))
+    k = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, LA))
+    FOLD: gl.constexpr = CODE == "int4" and GROUP == 0
+    zeros = gl.zeros([B, R * WN * 16, MP], gl.float32, layout=MMA)
+    w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, EV)
+    if ONE:
+        _hold(FENCE)
+        x = _load_tokens(a, m, k, 0, a_m, M, K, EVEN)
+        # A branch that the compiler cannot decide: loads stay ahead of what uses them.
+        go = True
+        if FENCE:
+            go = M > 0
+        if go:
+            b = _right(x, WK, KS, ROWS, MP, LOB)
+            start = zeros
+            if FOLD:
+                start = _token_sums(b, R, WN, B, ROWS, MP, -136.0, MMA)
+            for i in range(TILES):
+                following = w
+                if i + 1 < TILES:
+                    following = _load_words(words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS,
+                                            EVEN, EV)
+                v = gl.convert_layout(_operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA,
+                                      assert_trivial=True)
+                acc = mma_v2(v, b, start)
+                if GROUP > 0:
+                    acc = _grouped(acc, b, scale, zero, (f0 + i * R * WN) * 16, 0, N, K, h,
+                                   GROUP, ZEROS, R, RUN, WN, WK, KS, ROWS, MP, MMA, CODE)
+                _store(out, gl.sum(acc, 0), scale, (f0 + i * R * WN) * 16, m0, o_m, M, N, h,
+                       SCALED, R, RUN, WN, MP, ES)
+                w = following
+    else:
+        acc = zeros
+        for step in range(STEPS):
+            x = _load_tokens(a, m, k, step * DEPTH, a_m, M, K, EVEN)
+            following = w
+            if step + 1 < STEPS:
+                following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN, EV)
+            b = _right(x, WK, KS, ROWS, MP, LOB)
+            v = gl.convert_layout(_operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA,
+                                  assert_trivial=True)
+            if GROUP > 0:
+                part = mma_v2(v, b, zeros)
+                acc += _grouped(part, b, scale, zero, f0 * 16, step * DEPTH, N, K, h, GROUP,
+                                ZEROS, R, RUN, WN, WK, KS, ROWS, MP, MMA, CODE)
+            else:
+                if FOLD:
+                    acc += _token_sums(b, R, WN, B, ROWS, MP, -136.0, MMA)
+                acc = mma_v2(v, b, acc)
+            w = following
+        _store(out, gl.sum(acc, 0), scale, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES)
+
+
+@gluon.jit
+def _grouped(part, b, scale, zero, n0, k0, N, K, h, GROUP: gl.constexpr, ZEROS: gl.constexpr,
+             R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr,
+             KS: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr, MMA: gl.constexpr,
+             CODE: gl.constexpr):
+    """A step's sums, each `ROWS` of one group: less the zero point, times the scale."""
+    B: gl.constexpr = KS * WK
+    index = gl.arange(0, B, layout=gl.SliceLayout(1, gl.SliceLayout(2, MMA)))
+    first = k0 + (index % WK * KS + index // WK) * ROWS
+    group = gl.expand_dims(first // GROUP, 1)
+    n = gl.expand_dims(n0 + _column(gl.SliceLayout(0, gl.SliceLayout(2, MMA)), R, RUN, WN), 0)
+    inside = (n < N) & (gl.expand_dims(first, 1) < K)
+    at = (h * gl.cdiv(K, GROUP) + group) * N + n
+    s = gl.load(scale + at, mask=inside, other=0.0).to(gl.float32)
+    if CODE == "int4":
+        sums = _token_sums(b, R, WN, B, ROWS, MP, 1.0, MMA)
+        offset = gl.full([B, R * WN * 16], 136.0, gl.float32, layout=gl.SliceLayout(2, MMA))
+        if ZEROS:
+            z = gl.load(zero + at, mask=inside, other=0).to(gl.float32)
+            offset = z + 128.0
+        part = part - gl.expand_dims(offset, 2) * sums
+    return part * gl.expand_dims(s, 2)
+
+
+@gluon.jit(do_not_specialize=["M", "STEPS"])
+def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m, STEPS,
+                 CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
+                 RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
+                 TILES: gl.constexpr, ONE: gl.constexpr, EVEN: gl.constexpr, LW: gl.constexpr,
+                 LA: gl.constexpr, MMA: gl.constexpr, LS: gl.constexpr, EV: gl.constexpr,
+                 ES: gl.constexpr, FENCE: gl.constexpr):
+    """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens; `ROWS` of K a step.
+
+    `ONE`: a step is all of K, and the tokens stay in shared memory for all tiles.
+    """
+    PER: gl.constexpr = _words_of(CODE, ROWS)
+    SCALED: gl.constexpr = (CODE != "bf16" and CODE != "fp16") and GROUP == 0
+    COLUMNS: gl.constexpr = R * WN * 16
+    h = gl.program_id(1).to(gl.int64)
+    m0 = gl.program_id(2) * MP
+    f0 = gl.program_id(0) * (TILES * R * WN)
+    words += h * F * UNITS
+    a += h * a_h
+    out += h * o_h
+    row = gl.arange(0, R * WN, layout=gl.SliceLayout(1, LW))
+    col = gl.arange(0, PER, layout=gl.SliceLayout(0, LW))
+    m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, LA))
+    k = gl.arange(0, ROWS, layout=gl.SliceLayout(0, LA))
+    shared = gl.allocate_shared_memory(a.dtype.element_ty, [MP, ROWS], LS)
+    zeros = gl.zeros([COLUMNS, MP], gl.float32, layout=MMA)
+    w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, EV)
+    if ONE:
+        _hold(FENCE)
+        _share(_load_tokens(a, m, k, 0, a_m, M, K, EVEN), shared, ROWS, MP)
+        for i in range(TILES):
+            following = w
+            if i + 1 < TILES:
+                following = _load_words(words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS,
+                                        EVEN, EV)
+            v = _left(w, zero, (f0 + i * R * WN) * 16, 0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
+                      ROWS, MMA)
+            acc = hopper.warpgroup_mma(v, shared.permute((1, 0)), zeros, use_acc=False,
+                                       is_async=True)
+            acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
+            if GROUP > 0:
+                acc = _scaled(acc, scale, (f0 + i * R * WN) * 16, 0, N, K, h, GROUP, R, RUN, WN,
+                              MMA)
+            _store(out, acc, scale, (f0 + i * R * WN) * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN,
+                   MP, ES)
+            w = following
+    else:
+        acc = zeros
+        for step in range(STEPS):
+            x = _load_tokens(a, m, k, step * ROWS, a_m, M, K, EVEN)
+            following = w
+            if step + 1 < STEPS:
+                following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN, EV)
+            _share(x, shared, ROWS, MP)
+            v = _left(w, zero, f0 * 16, step * ROWS, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
+                      ROWS, MMA)
+            if GROUP > 0:
+                part = hopper.warpgroup_mma(v, shared.permute((1, 0)), zeros, use_acc=False,
+                                            is_async=True)
+                part = hopper.warpgroup_mma_wait(0, deps=(part,))
+                acc += _scaled(part, scale, f0 * 16, step * ROWS, N, K, h, GROUP, R, RUN, WN, MMA)
+            else:
+                acc = hopper.warpgroup_mma(v, shared.permute((1, 0)), acc, is_async=True)
+                acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
+            w = following
+        _store(out, acc, scale, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES)
+
+
+@gluon.jit
+def _share(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
+    """Tokens into shared memory, rows in packed order."""
+    x = gl.reshape(x, [MP, ROWS // 32, 4, 2, 2, 2])
+    shared.store(gl.reshape(gl.permute(x, (0, 1, 3, 4, 2, 5)), [MP, ROWS]))
+    hopper.fence_async_shared()
+
+
+@gluon.jit
+def _left(w, zero, n0, k0, N, K, h, CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr,
+          R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr,
+          MMA: gl.constexpr):
+    """The left operand `(R WN 16, ROWS)`, zero points subtracted."""
+    LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
+    v = gl.reshape(_operand(w, CODE, not ZEROS, WN, R, 1, 1, ROWS), [R * WN * 16, ROWS])
+    v = gl.convert_layout(v, LOA, assert_trivial=True)
+    if ZEROS:
+        n = n0 + _column(gl.SliceLayout(1, LOA), R, RUN, WN)
+        group = k0 // GROUP if GROUP > 0 else 0
+        groups = gl.cdiv(K, GROUP) if GROUP > 0 else 1
+        z = gl.load(zero + (h * groups + group) * N + n, mask=n < N, other=0).to(gl.bfloat16)
+        v = v - gl.expand_dims(z + 128.0, 1)
+    return v
+
+
+@gluon.jit
+def _scaled(part, scale, n0, k0, N, K, h, GROUP: gl.constexpr, R: gl.constexpr,
+            RUN: gl.constexpr, WN: gl.constexpr, MMA: gl.constexpr):
+    """A step's sums times the scale of its group."""
+    n = n0 + _column(gl.SliceLayout(1, MMA), R, RUN, WN)
+    at = (h * gl.cdiv(K, GROUP) + k0 // GROUP) * N + n
+    s = gl.load(scale + at, mask=(n < N) & (k0 < K), other=0.0).to(gl.float32)
+    return part * gl.expand_dims(s, 1)
+
+
+def _log2(count: int) -> int:
+    return count.bit_length() - 1
+
+
+def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict:
+    """The same for `decode_wgmma`."""
+    words = mma_layouts(code, R, WN, 1, 1, ROWS, 8)["LW"]
+    return {
+        "LW": words,
+        "LA": gl.BlockedLayout([1, 8], [2, 16], [WN, 1], [1, 0]),
+        "MMA": gl.NVMMADistributedLayout([3, 0], [WN, 1], [16, MP, 16]),
+        "LS": gl.NVMMASharedLayout(128, 16, 2),
+    }
+
+
+def mma_layouts(code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int) -> dict:
+    """Which lane and register hold what: of the words, the tokens, the sums."""
+    chunks = KS * ROWS // {"bf16": 16, "fp16": 16, "int4": 64}.get(code, 32)
+    words = gl.DistributedLinearLayout(
+        [[0, 1 << i] for i in (0, 1)]
+        + [[0, 128 << i] for i in range(_log2(chunks))]
+        + [[1 << i, 0] for i in range(_log2(R))],
+        [[0, 4 << i] for i in range(5)],
+        [[R << i, 0] for i in range(_log2(WN))]
+        + [[0, (128 * chunks) << i] for i in range(_log2(WK))],
+        [],
+        [WN * R, WK * chunks * 128],
+    )
+    tokens = gl.DistributedLinearLayout(
+        [[0, 1], [0, 2], [0, 4]]
+        + [[0, 32 << i] for i in range(_log2(KS * ROWS // 32))]
+        + [[8 << i, 0] for i in range(_log2(MP // 8))],
+        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
+        [[0, 0]] * _log2(WN) + [[0, (KS * ROWS) << i] for i in range(_log2(WK))],
+        [],
+        [MP, WK * KS * ROWS],
+    )
+    mma = gl.NVMMADistributedLayout([2, 0], [WK, WN, 1], [1, 16, 8])
+    return {"LW": words, "LA": tokens, "MMA": mma}
