@@ -49,9 +49,10 @@ def cells(section: str, formats: list[str]) -> Iterator[tuple[Workload, str]]:
         for h, (k, n), m, f in product(
             (128, 16), ((128, 512), (512, 128)), (1, 16, 64), formats
         ):
-            yield Workload(Op.BMM, h, m, k, n), f
+            if (h, n) != (128, 512) or f == "bf16":
+                yield Workload(Op.BMM, h, m, k, n), f
     if section == "linear":
-        for (n, k), m, f in product(LINEAR, (1, 16, 64), formats):
+        for (n, k), m, f in product(LINEAR, (1, 16), formats):
             yield Workload(Op.LINEAR, 1, m, k, n), f
 
 
@@ -67,14 +68,16 @@ def candidates(w: Workload, f: NumberFormat) -> list[DecodeConfig]:
             if r * wn > 1 or f.weight.bits == 16:
                 found.append(DecodeConfig("mma", r, wn, 1, 1, 128, mp_, t, hold=hold))
         found += [DecodeConfig("mma", run, 4, 1, 2, 64, mp_, 1)]
-        found += [DecodeConfig("mma", run, 2, 2, 1, 64, mp_, 1)]
-    elif w.reduction <= 1024:
-        for (r, wn), wk, ks in product(((1, 1), (1, 2), (2, 1)), (1, 2, 4), (1, 2)):
-            found.append(DecodeConfig("mma", r, wn, wk, ks, 128, mp_, 1))
+        found += [DecodeConfig("mma", run, 2, 2, 1, 64, mp_, 1, hold=True)]
     else:
-        for (r, wn), wk, ks in product(((1, 1), (2, 1), (1, 2)), (4, 8, 16), (1, 2)):
+        small = w.reduction <= 1024
+        shapes = ((1, 1), (1, 2), (2, 1), (2, 2)) if small else ((1, 1), (2, 1), (1, 2))
+        wks = (1, 2, 4) if small else (2, 4, 8, 16)
+        for (r, wn), wk, ks in product(shapes, wks, (1, 2, 4)):
             rows = 64 if mp_ > 16 else 128
-            found.append(DecodeConfig("mma", r, wn, wk, ks, rows, mp_, 1))
+            once = wk * ks * rows >= w.reduction
+            for hold in ((False, True) if once and small else (once,)):
+                found.append(DecodeConfig("mma", r, wn, wk, ks, rows, mp_, 1, hold=hold))
     if w.tokens > 4:
         for r, wn, t, rows in product((1, 2), (4, 8), tiles, (128, 512)):
             found.append(DecodeConfig("wgmma", r, wn, rows=rows, tokens=max(mp_, 16), tiles=t))
@@ -323,6 +326,8 @@ def main() -> None:
 def wanted(w: Workload, f: str) -> bool:
     """bf16 is asked for where it is shipped: the MLA products."""
     small = w.heads * w.reduction * w.columns <= 128 * 128 * 512
+    if f == "w4a16_gk" and (w.op is Op.LINEAR or w.columns == 128):
+        return False
     if f == "bf16":
         return w.op is Op.BMM and small and w.heads == 128 and w.tokens < 64
     return True

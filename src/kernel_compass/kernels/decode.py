@@ -160,7 +160,6 @@ def launch(
     if tokens == 0 or out.numel() == 0:
         return
     code = packed.format.weight
-    grouped = packed.format.groups(packed.reduction) > 1
     scale = packed.words if packed.scales is None else packed.scales
     zero = packed.words if packed.zeros is None else packed.zeros
     units = packed.chunks * 128
@@ -172,7 +171,11 @@ def launch(
         a, packed.words, scale, zero, out, tokens, packed.columns, packed.reduction,
         packed.fragments, units, a.stride(0), a.stride(1), out.stride(0), out.stride(1), steps,
     )  # fmt: skip
-    group = packed.format.group if grouped else 0
+    group = 0
+    if packed.format.groups(packed.reduction) > 1:
+        group = packed.format.group
+    elif packed.zeros is not None:
+        group = deep  # one group, and a zero point to subtract
     common = {"CODE": code.value, "GROUP": group, "ZEROS": packed.zeros is not None}
     common |= {"RUN": run_length(code), "ROWS": config.rows, "MP": config.tokens}
     kernel, more = _kernel(config, code)

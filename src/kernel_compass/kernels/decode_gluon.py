@@ -184,18 +184,63 @@ def _column(LAYOUT: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr, WN: gl.con
 
 @gluon.jit
 def _store(out, acc, scale, n0, m0, o_m, M, N, h, SCALED: gl.constexpr, R: gl.constexpr,
-           RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr):
+           RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr,
+           LC: gl.constexpr):
     """Scale the sums `(R WN 16, MP)` and write them, columns in order."""
     acc = gl.reshape(acc, [R // RUN, RUN, WN, 2, 8, MP])
     acc = gl.reshape(gl.permute(acc, (2, 0, 4, 1, 3, 5)), [R * WN * 16, MP])
-    n = n0 + gl.arange(0, R * WN * 16, layout=gl.SliceLayout(1, acc.type.layout))
-    m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(0, acc.type.layout))
+    # Only the order of registers changes: a lane's neighbouring columns become one store.
+    acc = gl.convert_layout(acc, LC, assert_trivial=True)
+    n = n0 + gl.arange(0, R * WN * 16, layout=gl.SliceLayout(1, LC))
+    m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(0, LC))
     if SCALED:
         s = gl.load(scale + h * N + n, mask=n < N, other=0.0).to(gl.float32)
         acc = acc * gl.expand_dims(s, 1)
     inside = (gl.expand_dims(n, 1) < N) & (gl.expand_dims(m, 0) < M)
     gl.store(out + gl.expand_dims(m, 0) * o_m + gl.expand_dims(n, 1),
              acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
+
+
+@gluon.jit
+def _meet(acc, shared, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr,
+          KS: gl.constexpr, MP: gl.constexpr, LR: gl.constexpr):
+    """Sums `(KS WK, R WN 16, MP)` of all warps along K, added in order: `(MP, columns in order)`.
+
+    By way of shared memory, a thread then adding what belongs to its columns; the compiler's own
+    reduction over warps stores with bank conflicts that cost more than the product.
+    """
+    acc = gl.sum(gl.reshape(acc, [KS, WK, R * WN * 16, MP]), 0)
+    acc = gl.reshape(acc, [WK, R // RUN, RUN, WN, 2, 8, MP])
+    acc = gl.permute(acc, (0, 6, 3, 1, 5, 2, 4))
+    shared.store(gl.reshape(acc, [WK, MP, R * WN * 16]))
+    return gl.sum(shared.load(LR), 0)
+
+
+@gluon.jit
+def _store_met(out, acc, scale, n0, m0, o_m, M, N, h, SCALED: gl.constexpr,
+               COLUMNS: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr, LR: gl.constexpr):
+    """As `_store`, for sums `(MP, columns in order)`."""
+    n = n0 + gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, gl.SliceLayout(0, LR)))
+    m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, gl.SliceLayout(0, LR)))
+    if SCALED:
+        s = gl.load(scale + h * N + n, mask=n < N, other=0.0).to(gl.float32)
+        acc = acc * gl.expand_dims(s, 0)
+    inside = (gl.expand_dims(n, 0) < N) & (gl.expand_dims(m, 1) < M)
+    gl.store(out + gl.expand_dims(m, 1) * o_m + gl.expand_dims(n, 0),
+             acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
+
+
+@gluon.jit
+def _finish(out, acc, scale, shared, n0, m0, o_m, M, N, h, SCALED: gl.constexpr,
+            R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr,
+            KS: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr, LC: gl.constexpr,
+            LR: gl.constexpr):
+    """Add the parts of K, scale, write."""
+    if WK > 1:
+        total = _meet(acc, shared, R, RUN, WN, WK, KS, MP, LR)
+        _store_met(out, total, scale, n0, m0, o_m, M, N, h, SCALED, R * WN * 16, MP, ES, LR)
+    else:
+        _store(out, gl.sum(acc, 0), scale, n0, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES, LC)
 
 
 @gluon.jit
@@ -211,6 +256,7 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
                RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
                ROWS: gl.constexpr, MP: gl.constexpr, TILES: gl.constexpr, ONE: gl.constexpr,
                EVEN: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr, MMA: gl.constexpr,
+               LC: gl.constexpr, LS: gl.constexpr, LR: gl.constexpr,
                EV: gl.constexpr, ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens.
 
@@ -235,6 +281,9 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
     k = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, LA))
     FOLD: gl.constexpr = CODE == "int4" and GROUP == 0
     zeros = gl.zeros([B, R * WN * 16, MP], gl.float32, layout=MMA)
+    shared = 0
+    if WK > 1:
+        shared = gl.allocate_shared_memory(gl.float32, [WK, MP, R * WN * 16], LS)
     w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, EV)
     if ONE:
         _hold(FENCE)
@@ -259,8 +308,8 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
                 if GROUP > 0:
                     acc = _grouped(acc, b, scale, zero, (f0 + i * R * WN) * 16, 0, N, K, h,
                                    GROUP, ZEROS, R, RUN, WN, WK, KS, ROWS, MP, MMA, CODE)
-                _store(out, gl.sum(acc, 0), scale, (f0 + i * R * WN) * 16, m0, o_m, M, N, h,
-                       SCALED, R, RUN, WN, MP, ES)
+                _finish(out, acc, scale, shared, (f0 + i * R * WN) * 16, m0, o_m, M, N, h, SCALED,
+                        R, RUN, WN, WK, KS, MP, ES, LC, LR)
                 w = following
     else:
         acc = zeros
@@ -281,7 +330,8 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
                     acc += _token_sums(b, R, WN, B, ROWS, MP, -136.0, MMA)
                 acc = mma_v2(v, b, acc)
             w = following
-        _store(out, gl.sum(acc, 0), scale, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES)
+        _finish(out, acc, scale, shared, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, WK, KS,
+                MP, ES, LC, LR)
 
 
 @gluon.jit
@@ -313,7 +363,7 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
                  CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
                  RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
                  TILES: gl.constexpr, ONE: gl.constexpr, EVEN: gl.constexpr, LW: gl.constexpr,
-                 LA: gl.constexpr, MMA: gl.constexpr, LS: gl.constexpr, EV: gl.constexpr,
+                 LA: gl.constexpr, MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr, EV: gl.constexpr,
                  ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens; `ROWS` of K a step.
 
@@ -352,7 +402,7 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
                 acc = _scaled(acc, scale, (f0 + i * R * WN) * 16, 0, N, K, h, GROUP, R, RUN, WN,
                               MMA)
             _store(out, acc, scale, (f0 + i * R * WN) * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN,
-                   MP, ES)
+                   MP, ES, LC)
             w = following
     else:
         acc = zeros
@@ -373,7 +423,7 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
                 acc = hopper.warpgroup_mma(v, shared.permute((1, 0)), acc, is_async=True)
                 acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
             w = following
-        _store(out, acc, scale, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES)
+        _store(out, acc, scale, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES, LC)
 
 
 @gluon.jit
@@ -417,9 +467,10 @@ def _log2(count: int) -> int:
 
 def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict:
     """The same for `decode_wgmma`."""
-    words = mma_layouts(code, R, WN, 1, 1, ROWS, 8)["LW"]
+    shared = mma_layouts(code, R, WN, 1, 1, ROWS, MP)
     return {
-        "LW": words,
+        "LW": shared["LW"],
+        "LC": shared["LC"],
         "LA": gl.BlockedLayout([1, 8], [2, 16], [WN, 1], [1, 0]),
         "MMA": gl.NVMMADistributedLayout([3, 0], [WN, 1], [16, MP, 16]),
         "LS": gl.NVMMASharedLayout(128, 16, 2),
@@ -449,4 +500,27 @@ def mma_layouts(code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int
         [MP, WK * KS * ROWS],
     )
     mma = gl.NVMMADistributedLayout([2, 0], [WK, WN, 1], [1, 16, 8])
-    return {"LW": words, "LA": tokens, "MMA": mma}
+    run = 2 if code == "int4" else 1
+    sums = gl.DistributedLinearLayout(
+        [[1 << i, 0] for i in range(1 + _log2(run))]
+        + [[(16 * run) << i, 0] for i in range(_log2(R // run))]
+        + [[0, 1]]
+        + [[0, 8 << i] for i in range(_log2(MP // 8))],
+        [[0, 2], [0, 4], [2 * run, 0], [4 * run, 0], [8 * run, 0]],
+        [[(16 * R) << i, 0] for i in range(_log2(WN))] + [[0, 0]] * _log2(WK),
+        [],
+        [R * WN * 16, MP],
+    )
+    met = _met_layout(R * WN * 16, MP, WN, WK)
+    shared = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+    return {"LW": words, "LA": tokens, "MMA": mma, "LC": sums, "LS": shared, "LR": met}
+
+
+def _met_layout(columns: int, MP: int, WN: int, WK: int) -> gl.BlockedLayout:
+    """All parts of K in one thread, two columns each, threads over columns and then tokens."""
+    lanes = min(32, columns // 2)
+    left = WN * WK
+    across = min(left, max(1, columns // (2 * lanes)))
+    return gl.BlockedLayout(
+        [WK, 1, 2], [1, 32 // lanes, lanes], [1, left // across, across], [2, 1, 0]
+    )

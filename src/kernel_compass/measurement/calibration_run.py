@@ -46,8 +46,8 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.units import MIB
 
 FORMATS = ("bf16", "fp8", "int8", "fp32")
-PEAK_TRIES = 5
-PEAK_PAUSE_S = 0.15
+PEAK_TRIES = 3
+PEAK_PAUSE_S = 0.1
 """Idle before each try: what a card may draw is averaged over about as long."""
 UNPACKED = tuple(WEIGHTS_A_WORD)
 IN_FLIGHT_SHARE = 0.9

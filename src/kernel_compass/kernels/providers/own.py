@@ -1,0 +1,188 @@
+"""The project's own decode products: low-bit weights in fragment order, 16-bit activations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from kernel_compass import __version__
+from kernel_compass.errors import INSTALL_TORCH, UsageError
+from kernel_compass.kernels.decode import DecodeConfig, configuration, launch, space
+from kernel_compass.kernels.decode_table import choose
+from kernel_compass.kernels.fragments import PackedWeight, pack, packed_bytes, with_streamed
+from kernel_compass.kernels.quantized import QuantizedWeight
+from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
+from kernel_compass.records.number_format import Code, NumberFormat
+from kernel_compass.records.workload import Op, Traffic, Workload
+
+GROUPS = (32, 64, 128)
+LEAST_CAPABILITY = (8, 0)
+MOST_HEADS = 65_535
+"""Blocks along a grid's second dimension."""
+
+
+class Decode:
+    """`decode.py` as an implementation."""
+
+    provider = "own"
+
+    def __init__(self, name: str, invariant: bool) -> None:
+        self.name = name
+        self.invariant = invariant
+
+    def supports(
+        self, workload: Workload, number_format: NumberFormat, target: Target
+    ) -> str | None:
+        """Why it cannot; `None` = it can."""
+        return _format_objection(self.name, workload, number_format) or _place_objection(target)
+
+    def space(
+        self, workload: Workload, number_format: NumberFormat, target: Target
+    ) -> Sequence[Config]:
+        """All configurations that may be tried, the default first."""
+        hopper = _hopper(target.capability)
+        default = choose(workload, number_format, hopper, self.invariant)
+        if self.invariant:
+            return (default.as_config(),)
+        rest = (c for c in space(workload, number_format, hopper) if c != default)
+        return tuple(c.as_config() for c in (default, *rest))
+
+    def prepare(
+        self, weight: QuantizedWeight, workload: Workload, config: Config | None = None
+    ) -> Prepared:
+        """Pack a weight into fragments where it lies.
+
+        Raises:
+            UsageError: the weight is not of the workload's sizes, or of another format; fp8 codes
+                that are NaN.
+        """
+        objection = _format_objection(self.name, workload, weight.format)
+        if objection:
+            raise UsageError(f"{objection}.", "Quantize the weight to a format that it supports.")
+        _check_sizes(weight, workload)
+        _check_codes(weight)
+        chosen = configuration(config) if config else self._default(weight, workload)
+        packed = pack(weight)
+        held = sum(t.numel() * t.element_size() for t in packed.streamed)
+        return Prepared(
+            workload, weight.format, chosen.as_config(), packed.streamed, held, (packed, chosen)
+        )
+
+    def _default(self, weight: QuantizedWeight, workload: Workload) -> DecodeConfig:
+        hopper = _hopper(_capability(weight.codes))
+        return choose(workload, weight.format, hopper, self.invariant)
+
+    def run(
+        self, prepared: Prepared, streamed: Sequence[Tensor], a: Tensor, out: Tensor | None = None
+    ) -> Tensor:
+        """One launch; see `Implementation.run`."""
+        packed, config = prepared.extra
+        linear = prepared.workload.op is Op.LINEAR
+        wide = a.unsqueeze(0) if linear else a
+        _check_activations(packed, wide)
+        if out is None:
+            out = a.new_empty((*a.shape[:-1], packed.columns))
+        given = packed if streamed is prepared.streamed else with_streamed(packed, tuple(streamed))
+        whole = config.kernel == "plain" and os.environ.get("TRITON_INTERPRET") == "1"
+        launch(given, wide, out.unsqueeze(0) if linear else out, config, wide=whole)
+        return out
+
+    def traffic(self, workload: Workload, number_format: NumberFormat) -> Traffic:
+        """Compulsory bytes and operations: two bytes a scale, one a zero point."""
+        heads, tokens = workload.heads, workload.tokens
+        k, n = workload.reduction, workload.columns
+        scales = number_format.scale_count(heads, k, n) * (2 + number_format.zero_points)
+        wide = number_format.weight.bits == 16
+        return Traffic(
+            weight_bytes=packed_bytes(number_format, heads, k, n) + scales,
+            activation_bytes=2 * heads * tokens * k,
+            output_bytes=2 * heads * tokens * n,
+            flops=workload.flops,
+            dequantized_weights=0 if wide else workload.weights,
+            math="bf16",
+            tokens=tokens,
+        )
+
+
+class Own:
+    """The kernels of this package."""
+
+    name = "own"
+    extra = "gpu"
+
+    def version(self) -> str | None:
+        """This package's, where torch and triton are installed."""
+        return __version__ if find_spec("torch") and find_spec("triton") else None
+
+    def implementations(self) -> Sequence[Implementation]:
+        """The decode product, as fast as it is and bitwise batch-invariant."""
+        return (Decode("own_decode", False), Decode("own_decode_invariant", True))
+
+
+PROVIDER = Own()
+
+
+def _format_objection(name: str, workload: Workload, number_format: NumberFormat) -> str | None:
+    if number_format.activation.bits == 8:
+        return f"{name} takes 16-bit activations, and {number_format.name} quantizes them"
+    group = number_format.group
+    if group is not None and group not in GROUPS:
+        return f"{name} has groups of 32, 64, 128 and all of K, not of {group}"
+    if workload.heads > MOST_HEADS:
+        return f"H = {workload.heads} is over the grid's {MOST_HEADS}"
+    return None
+
+
+def _place_objection(target: Target) -> str | None:
+    if find_spec("torch") is None or find_spec("triton") is None:
+        return f"torch and triton are not installed: {INSTALL_TORCH}"
+    if target.kind == "cpu":
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        return None if interpreted else "on a CPU it runs under TRITON_INTERPRET=1 only"
+    if target.capability is None or target.capability < LEAST_CAPABILITY:
+        have = target.capability and ".".join(map(str, target.capability))
+        return f"needs compute capability 8.0; the device has {have or 'none'}"
+    return None
+
+
+def _hopper(capability: tuple[int, int] | None) -> bool:
+    return capability is not None and capability[0] == 9
+
+
+def _capability(tensor: Any) -> tuple[int, int] | None:
+    import torch
+
+    return torch.cuda.get_device_capability(tensor.device) if tensor.is_cuda else None
+
+
+def _check_sizes(weight: QuantizedWeight, workload: Workload) -> None:
+    sizes = (weight.heads, weight.reduction, weight.columns)
+    wanted = (workload.heads, workload.reduction, workload.columns)
+    if sizes != wanted:
+        raise UsageError(
+            f"The weight is {sizes}, the workload {wanted} in H, K, N.",
+            "Give the workload that the weight belongs to.",
+        )
+
+
+def _check_codes(weight: QuantizedWeight) -> None:
+    """NaN codes of e4m3 would become 480: refused here, once, rather than checked in every launch."""
+    import torch
+
+    if weight.format.weight is not Code.FP8:
+        return
+    if bool(((weight.codes.view(torch.uint8) & 0x7F) == 0x7F).any()):
+        raise UsageError("The weight has NaN among its fp8 codes.", "Mend the checkpoint.")
+
+
+def _check_activations(packed: PackedWeight, a: Any) -> None:
+    wanted = "float16" if packed.format.weight is Code.FP16 else "bfloat16"
+    if str(a.dtype) != f"torch.{wanted}":
+        raise UsageError(f"Activations are {a.dtype}.", f"This weight's kernel takes {wanted}.")
+    if a.shape[0] != packed.heads or a.shape[2] != packed.reduction or a.stride(2) != 1:
+        raise UsageError(
+            f"Activations are {tuple(a.shape)} with strides {a.stride()}.",
+            f"Give ({packed.heads}, M, {packed.reduction}), dense along K.",
+        )
