@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
 from kernel_compass.errors import INSTALL_TORCH, UsageError
+from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
 from kernel_compass.records.number_format import Code, NumberFormat
@@ -16,6 +17,8 @@ from kernel_compass.records.workload import Op, Traffic, Workload
 
 INSTALL_PROVIDERS = "pip install 'kernel-compass[providers]'"
 """What gives a Python the libraries."""
+torch = torch_library
+"""The module `torch`, imported when it is first needed."""
 ONLY: Config = MappingProxyType({})
 """The configuration of an implementation that leaves nothing to choose."""
 
@@ -53,11 +56,6 @@ def missing(package: str) -> str | None:
         return None
     install = INSTALL_TORCH if package in ("torch", "triton") else INSTALL_PROVIDERS
     return f"{package} is not installed: {install}"
-
-
-def torch() -> Any:
-    """The module `torch`, imported when it is first needed."""
-    return import_module("torch")
 
 
 def target_of(tensor: Tensor) -> Target:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import FunctionType
 from typing import Any
 
 from kernel_compass.kernels.providers.base import (
@@ -11,19 +10,18 @@ from kernel_compass.kernels.providers.base import (
     compulsory,
     first,
     missing,
-    needs_gpu,
     only_formats,
     torch,
     with_streamed,
 )
+from kernel_compass.kernels.providers.compiled import SEARCHING, cannot_compile, compiled, layout
 from kernel_compass.kernels.providers.torch_cublas import laid_out
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Prepared, Target, Tensor
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.workload import Op, Traffic, Workload
 
-_MODES = ("max-autotune-no-cudagraphs", "default")
-"""CUDA graphs are left to whoever times: a graph inside one cannot be captured."""
+_MODES = (SEARCHING, "default")
 
 
 class TorchCompileBf16:
@@ -39,8 +37,7 @@ class TorchCompileBf16:
         return first(
             missing("torch"),
             only_formats(number_format, "bf16", "fp16"),
-            _no_compiler() if target.kind == "cpu" else needs_gpu(target, (7, 0)),
-            missing("triton") if target.kind == "cuda" else None,
+            cannot_compile(target),
         )
 
     def space(
@@ -64,12 +61,13 @@ class TorchCompileBf16:
         weight = streamed[0][0] if prepared.workload.op is Op.LINEAR else streamed[0]
         if a.numel() == 0:  # nothing to compile
             return torch().matmul(a, weight, out=out)
-        key = (a.shape, a.stride(), None if out is None else out.stride())
-        compiled: dict[Any, Callable[..., Tensor]] = prepared.extra
-        if key not in compiled:
-            compiled[key] = _compiled(out is not None, str(prepared.config["mode"]))
+        key = layout(a, weight, out)
+        known: dict[Any, Callable[..., Tensor]] = prepared.extra
+        if key not in known:
+            function = _product if out is None else _product_into
+            known[key] = compiled(function, str(prepared.config["mode"]))
         with torch().no_grad():
-            return compiled[key](a, weight) if out is None else compiled[key](a, weight, out)
+            return known[key](a, weight) if out is None else known[key](a, weight, out)
 
     def traffic(self, workload: Workload, number_format: NumberFormat) -> Traffic:
         """Compulsory bytes and operations of one launch."""
@@ -82,22 +80,3 @@ def _product(a: Tensor, weight: Tensor) -> Tensor:
 
 def _product_into(a: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     return out.copy_(a @ weight)
-
-
-def _compiled(into: bool, mode: str) -> Callable[..., Tensor]:
-    """A function of its own for each shape: Dynamo counts recompilations by code object, and after
-    eight of one it would quietly run uncompiled."""
-    source = _product_into if into else _product
-    fresh = FunctionType(source.__code__.replace(), source.__globals__, source.__name__)
-    made: Callable[..., Tensor] = torch().compile(fresh, mode=mode, dynamic=False, fullgraph=True)
-    return made
-
-
-def _no_compiler() -> str | None:
-    from importlib import import_module
-
-    try:
-        import_module("torch._inductor.cpp_builder").get_cpp_compiler()
-    except Exception as error:  # of several kinds, by version
-        return f"Inductor needs a C++ compiler on a CPU, and found none ({type(error).__name__})"
-    return None
