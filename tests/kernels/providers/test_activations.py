@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="activations are tensors: torch is not installed")
+pytest.importorskip("torch", reason="activations are tensors: torch is not installed")
+
+import torch
 
 from kernel_compass.kernels.providers.activations import quantize_rows, scaled
 from kernel_compass.kernels.references import quantize_activations
