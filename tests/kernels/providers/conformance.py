@@ -1,0 +1,408 @@
+"""What every implementation must pass, whoever wrote it; needs torch.
+
+As a program, `python conformance.py NAME [cuda|cpu]` runs all checks of one implementation in this
+process and prints one JSON line: what was computed, and the failure of each check that failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+from kernel_compass.errors import UsageError
+from kernel_compass.kernels.providers.base import target_of
+from kernel_compass.kernels.providers.registry import implementation
+from kernel_compass.kernels.quantize import linear_weight, quantize
+from kernel_compass.kernels.quantized import QuantizedWeight
+from kernel_compass.kernels.references import expected, product
+from kernel_compass.records.contracts import Implementation, Prepared, Target
+from kernel_compass.records.number_format import EXAMPLES, NumberFormat
+from kernel_compass.records.workload import Op, Workload
+from kernel_compass.validation.fidelity import check_fidelity
+
+MORE_FORMATS = ("w4a16_g32", "w4a16_g64", "w4a16_g64_asym", "w4a16_g128_asym", "w4a16_gk_asym")
+FORMATS = (*EXAMPLES, *MORE_FORMATS)
+
+TOKENS = (1, 16, 33)
+WORKLOADS = (
+    Workload(Op.BMM, 3, TOKENS[-1], 128, 256),
+    Workload(Op.LINEAR, 1, TOKENS[-1], 512, 384),
+    Workload(Op.BMM, 1, TOKENS[-1], 512, 384),
+    Workload(Op.LINEAR, 1, TOKENS[-1], 1024, 256),
+    Workload(Op.LINEAR, 1, TOKENS[-1], 200, 100),
+)
+"""The last has sizes that many libraries refuse; who does not must get them right."""
+
+SLOW = {
+    "torch_compile_bf16": "compiles for every shape",
+    "torchao_int8_weight_only": "compiles for every shape",
+    "torchao_int8_dynamic": "compiles for every shape",
+    "torchao_float8_dynamic": "compiles for every shape",
+    "gemlite_w8a16": "tunes for every shape",
+    "gemlite_w4a16": "tunes for every shape",
+    "gemlite_w8a8": "tunes for every shape",
+    "humming_w8a16": "compiles for every shape",
+    "humming_w4a16": "compiles for every shape",
+}
+"""Seconds at each shape: the first three workloads and the formats of `EXAMPLES` must do; on a CPU
+the first that it can compute."""
+
+ROUNDED = {
+    "tinygemm_w4": "weights",
+    "gemlite_w8a16": "weights",
+    "gemlite_w4a16": "weights",
+    "humming_w8a16": "weights",
+    "humming_w4a16": "weights",
+    "torchao_int8_weight_only": "sums, before they are scaled",
+    "torchao_int8_dynamic": "sums, before they are scaled",
+}
+"""What they round to 16 bits beside the result."""
+
+SUMS_OF_16_BITS = {"gemlite_w8a16": 1e-2, "gemlite_w4a16": 1e-2, "gemlite_w8a8": 1e-2}
+"""Add up shares of K in 16 bits, by atomics, a rounding for each: the relative Frobenius error that
+is allowed. An element may be off by a rounding of the whole sum for every 16 of K, the least share.
+"""
+
+OWN_ACTIVATIONS = {"torchao_int8_dynamic": 1.5e-2, "torchao_float8_dynamic": 3.5e-2}
+"""Quantize activations in another way than `references` (a scale of `absmax / 127.5`; one rounded
+to bf16): judged against the product of the unquantized ones, by the error that their format may
+have as a whole."""
+
+MOST_CONFIGS = 8
+"""Configurations of a space that are run; evenly spread, the first and the last among them."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A workload in a format that an implementation says it can compute."""
+
+    one: Implementation
+    workload: Workload
+    number_format: NumberFormat
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.one.name} {self.workload.shape_text} {self.number_format.name}"
+
+    def weight(self, seed: int = 0) -> QuantizedWeight:
+        torch = import_module("torch")
+        random = torch.Generator(device=self.device).manual_seed(seed)
+        shape = self.workload
+        size = (shape.heads, shape.columns, shape.reduction)
+        dense = 0.05 * torch.randn(size, generator=random, device=self.device)
+        if shape.op is Op.LINEAR:
+            return quantize(linear_weight(dense[0]), self.number_format)
+        return quantize(dense.transpose(1, 2).contiguous(), self.number_format)
+
+    def rows(self, tokens: int, seed: int = 1) -> Any:
+        torch = import_module("torch")
+        random = torch.Generator(device=self.device).manual_seed(seed)
+        size = (self.workload.heads, tokens, self.workload.reduction)
+        values = torch.randn(size, generator=random, device=self.device).to(self.dtype)
+        return values[0] if self.workload.op is Op.LINEAR else values
+
+    @property
+    def dtype(self) -> Any:
+        torch = import_module("torch")
+        return torch.float16 if self.number_format.activation.value == "fp16" else torch.bfloat16
+
+    def prepare(self, weight: QuantizedWeight, **config: Any) -> Prepared:
+        return self.one.prepare(weight, self.workload, **config)
+
+    def assert_product(self, output: Any, a: Any, weight: QuantizedWeight, what: str = "") -> None:
+        assert output.dtype == self.dtype, f"{self}{what}: the output is {output.dtype}"
+        name = self.one.name
+        wanted, limit = expected(a, weight), SUMS_OF_16_BITS.get(name)
+        if name in SUMS_OF_16_BITS:
+            roundings = self.workload.reduction / 16 * 2.0**-9 * wanted.magnitude
+            wanted = replace(wanted, magnitude=wanted.magnitude + roundings * 2.0**8)
+        if name in OWN_ACTIVATIONS:
+            exact = product(a, weight)
+            distance = float((output.double() - exact).norm() / exact.norm())
+            assert distance < OWN_ACTIVATIONS[name], f"{self}{what}: {distance:.3%} off"
+            return
+        rounded = name in ROUNDED or name in SUMS_OF_16_BITS
+        found = check_fidelity(output, wanted, rounded_weights=rounded, limit=limit)
+        assert found.passed, f"{self} M={a.shape[-2]}{what}: {found.reason}"
+
+    def takes(self, tokens: int) -> bool:
+        workload = replace(self.workload, tokens=tokens)
+        return self.one.supports(workload, self.number_format, target(self.device)) is None
+
+    @property
+    def few(self) -> int:
+        """Tokens of all checks but that of the product: the same, as each number is compiled."""
+        return 5 if self.takes(5) else TOKENS[-1]
+
+
+def target(device: str) -> Target:
+    torch = import_module("torch")
+    return target_of(torch.empty(0, device=device))
+
+
+def requests(one: Implementation, device: str) -> Iterator[Request]:
+    here = target(device)
+    slow = one.name in SLOW
+    found = (
+        Request(one, workload, NumberFormat.parse(name), device)
+        for workload in (WORKLOADS[:3] if slow else WORKLOADS)
+        for name in (EXAMPLES if slow else FORMATS)
+        if one.supports(workload, NumberFormat.parse(name), here) is None
+    )
+    return islice(found, 1) if slow and device != "cuda" else found
+
+
+def reasons(one: Implementation, device: str) -> list[str]:
+    """Why nothing can be computed here, where that is so."""
+    here = target(device)
+    found = {
+        one.supports(workload, NumberFormat.parse(name), here)
+        for workload in WORKLOADS
+        for name in FORMATS
+    }
+    return [] if None in found else sorted(reason for reason in found if reason)
+
+
+def check_refusals_have_reasons(one: Implementation, device: str) -> None:
+    for workload in (*WORKLOADS, replace(WORKLOADS[1], tokens=1)):
+        for name in FORMATS:
+            reason = one.supports(workload, NumberFormat.parse(name), target(device))
+            assert reason is None or len(reason.split()) >= 3, f"{name}: {reason!r} is no reason"
+            assert reason is None or not reason.endswith("."), f"{reason!r} is part of a sentence"
+
+
+def check_space(one: Implementation, device: str) -> None:
+    here = target(device)
+    for request in requests(one, device):
+        space = [dict(c) for c in one.space(request.workload, request.number_format, here)]
+        assert space, f"{request}: an empty space"
+        assert all(space.count(config) == 1 for config in space), f"{request}: doubled configs"
+        kinds = {type(value) for config in space for value in config.values()}
+        assert kinds <= {int, bool, str}, f"{request}: {kinds}"
+        prepared = request.prepare(request.weight())
+        assert dict(prepared.config) == space[0], f"{request}: the default is not the first"
+        assert prepared.workload == request.workload
+        assert prepared.format == request.number_format
+
+
+def check_product(one: Implementation, device: str) -> None:
+    for request in requests(one, device):
+        weight = request.weight()
+        prepared = request.prepare(weight)
+        for tokens in filter(request.takes, TOKENS):
+            a = request.rows(tokens)
+            request.assert_product(one.run(prepared, prepared.streamed, a), a, weight)
+
+
+def check_every_config(one: Implementation, device: str) -> None:
+    for request in _first_of_each_format(one, device):
+        space = one.space(request.workload, request.number_format, target(device))
+        step = max((len(space) - 1) / (MOST_CONFIGS - 1), 1)
+        weight, a = request.weight(), request.rows(request.few)
+        for at in range(min(len(space), MOST_CONFIGS)):
+            config = space[min(round(at * step), len(space) - 1)]
+            prepared = request.prepare(weight, config=config)
+            output = one.run(prepared, prepared.streamed, a)
+            request.assert_product(output, a, weight, f" {dict(config)}")
+
+
+def check_strided_views(one: Implementation, device: str) -> None:
+    torch = import_module("torch")
+    for request in _first_of_each_format(one, device):
+        shape = request.workload
+        weight = request.weight()
+        prepared = request.prepare(weight)
+        for tokens in {request.few, *filter(request.takes, (1,))}:
+            room = torch.full(
+                (tokens, shape.heads, shape.columns + 16), 7.0, dtype=request.dtype, device=device
+            )
+            wide = torch.full(
+                (tokens, shape.heads, shape.reduction + 8), 3.0, dtype=request.dtype, device=device
+            )
+            a = wide.transpose(0, 1)[..., : shape.reduction]
+            out = room.transpose(0, 1)[..., 8:-8]
+            if shape.op is Op.LINEAR:
+                a, out = a[0], out[0]
+            a.copy_(request.rows(tokens))
+            returned = one.run(prepared, prepared.streamed, a, out)
+            assert returned.data_ptr() == out.data_ptr(), f"{request}: not the `out` handed in"
+            request.assert_product(out, a, weight, " strided")
+            beside = torch.cat((room[..., :8], room[..., -8:]), dim=-1)
+            assert bool((beside == 7).all()), f"{request}: wrote beside `out`"
+
+
+def check_no_rows(one: Implementation, device: str) -> None:
+    for request in _first_of_each_format(one, device):
+        prepared = request.prepare(request.weight())
+        a = request.rows(0)
+        output = one.run(prepared, prepared.streamed, a)
+        assert output.shape == (*a.shape[:-1], request.workload.columns), str(request)
+        assert one.run(prepared, prepared.streamed, a, output) is output, str(request)
+
+
+def check_follows_its_inputs(one: Implementation, device: str) -> None:
+    for request in _first_of_each_format(one, device):
+        weight = request.weight()
+        prepared = request.prepare(weight)
+        a = request.rows(request.few)
+        one.run(prepared, prepared.streamed, a)
+        a.copy_(request.rows(request.few, seed=9))
+        request.assert_product(
+            one.run(prepared, prepared.streamed, a), a, weight, " after a change in place"
+        )
+
+
+def check_inputs_unchanged(one: Implementation, device: str) -> None:
+    for request in _first_of_each_format(one, device):
+        weight, a = request.weight(), request.rows(request.few)
+        prepared = request.prepare(weight)
+        watched = [a, weight.codes, weight.scales, weight.zeros, *prepared.streamed]
+        before = [_bits(one) for one in watched]
+        one.run(prepared, prepared.streamed, a)
+        after = [_bits(one) for one in watched]
+        assert before == after, f"{request}: an input was written"
+
+
+def check_reads_what_is_streamed(one: Implementation, device: str) -> None:
+    """A cold benchmark rotates copies: what was captured instead would stay warm."""
+    for request in _first_of_each_format(one, device):
+        weight, other = request.weight(), request.weight(seed=5)
+        prepared = request.prepare(weight)
+        a = request.rows(request.few)
+        copies = tuple(tensor.clone() for tensor in prepared.streamed)
+        request.assert_product(one.run(prepared, copies, a), a, weight, " from copies")
+        exchanged = request.prepare(other).streamed
+        request.assert_product(
+            one.run(prepared, exchanged, a), a, other, " from another weight's tensors"
+        )
+
+
+def check_bytes(one: Implementation, device: str) -> None:
+    torch = import_module("torch")
+    for request in requests(one, device):
+        weight = request.weight()
+        _settle(torch, device)
+        before = torch.cuda.memory_allocated() if device == "cuda" else 0
+        prepared = request.prepare(weight)
+        _settle(torch, device)
+        held = torch.cuda.memory_allocated() - before if device == "cuda" else None
+        streamed = sum(tensor.nbytes for tensor in prepared.streamed)
+        traffic = one.traffic(request.workload, request.number_format)
+        codes = request.workload.weights * request.number_format.weight.bits // 8
+        assert codes <= traffic.weight_bytes <= 1.5 * codes + 4096, f"{request}: {traffic}"
+        assert traffic.weight_bytes <= streamed, f"{request}: streams {streamed}, reads {traffic}"
+        assert traffic.flops == request.workload.flops
+        assert 0 <= prepared.added_bytes <= 2 * streamed + 4096, f"{request}: {prepared}"
+        if held is not None:  # the allocator rounds every tensor up to 512 bytes
+            assert abs(held - prepared.added_bytes) <= 8192, (
+                f"{request}: says {prepared.added_bytes} bytes, holds {held}"
+            )
+
+
+def check_wrong_requests(one: Implementation, device: str) -> None:
+    for request in _first_of_each_format(one, device):
+        weight = request.weight()
+        longer = replace(request.workload, reduction=2 * request.workload.reduction)
+        _must_refuse(lambda: one.prepare(weight, longer), f"{request}: took another shape")  # noqa: B023
+        _must_refuse(
+            lambda: request.prepare(weight, config={"no_such_parameter": 1}),  # noqa: B023
+            f"{request}: took a configuration that is none",
+        )
+
+
+def check_graph(one: Implementation, device: str) -> None:
+    """Captured after a first call, a replay computes from what its inputs hold then."""
+    if device != "cuda":
+        return
+    torch = import_module("torch")
+    for request in _first_of_each_format(one, device):
+        weight = request.weight()
+        prepared = request.prepare(weight)
+        a = request.rows(request.few)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            out = torch.empty_like(one.run(prepared, prepared.streamed, a))
+            one.run(prepared, prepared.streamed, a, out)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            one.run(prepared, prepared.streamed, a, out)
+        a.copy_(request.rows(request.few, seed=11))
+        out.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        request.assert_product(out, a, weight, " in a CUDA graph")
+
+
+CHECKS: tuple[Callable[[Implementation, str], None], ...] = (
+    check_refusals_have_reasons,
+    check_space,
+    check_product,
+    check_every_config,
+    check_strided_views,
+    check_no_rows,
+    check_follows_its_inputs,
+    check_inputs_unchanged,
+    check_reads_what_is_streamed,
+    check_bytes,
+    check_wrong_requests,
+    check_graph,
+)
+
+
+def _first_of_each_format(one: Implementation, device: str) -> list[Request]:
+    """One linear and one bmm of every format."""
+    found: dict[object, Request] = {}
+    for request in requests(one, device):
+        found.setdefault((request.workload.op, request.number_format), request)
+    return list(found.values())
+
+
+def _must_refuse(action: Callable[[], object], otherwise: str) -> None:
+    try:
+        action()
+    except UsageError:
+        return
+    raise AssertionError(otherwise)
+
+
+def _bits(tensor: Any) -> Any:
+    torch = import_module("torch")
+    if tensor is None:
+        return None
+    return tensor.contiguous().flatten().view(torch.uint8).cpu().numpy().tobytes()
+
+
+def _settle(torch: Any, device: str) -> None:
+    import_module("gc").collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def run_all(name: str, device: str) -> dict[str, Any]:
+    """All checks of one implementation: a failure does not keep the others from running."""
+    one = implementation(name)
+    why = reasons(one, device)
+    failures = {}
+    for check in () if why else CHECKS:
+        try:
+            check(one, device)
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(last.filename)}:{last.lineno}"  # noqa: PTH119
+            failures[check.__name__] = f"{type(error).__name__}: {error} ({where})"
+    asked = [] if why else [str(request) for request in requests(one, device)]
+    return {"name": name, "unusable": why, "computed": asked, "failures": failures}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_all(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "cuda")))

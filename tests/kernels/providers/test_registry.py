@@ -1,0 +1,191 @@
+"""Who offers what, and the words of a refusal; without torch as well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kernel_compass.errors import UsageError
+from kernel_compass.kernels.providers import base
+from kernel_compass.kernels.providers.registry import (
+    all_implementations,
+    all_providers,
+    implementation,
+    implementations_for,
+)
+from kernel_compass.records.contracts import Target
+from kernel_compass.records.number_format import NumberFormat
+from kernel_compass.records.workload import Op, Workload
+
+H200 = Target("cuda", (9, 0), "NVIDIA H200", 132)
+A100 = Target("cuda", (8, 0), "NVIDIA A100", 108)
+ABSORB = Workload(Op.BMM, 128, 1, 128, 512)
+DENSE = Workload(Op.LINEAR, 1, 16, 4096, 4096)
+
+
+@pytest.fixture
+def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "installed", lambda package: "1.0")
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "installed", lambda package: None)
+
+
+def usable(workload: Workload, name: str, target: Target) -> set[str]:
+    return {one.name for one in implementations_for(workload, NumberFormat.parse(name), target)[0]}
+
+
+def refusal(name: str, workload: Workload, number_format: str, target: Target) -> str:
+    refused = implementations_for(workload, NumberFormat.parse(number_format), target).refused
+    return refused[name]
+
+
+def test_names_are_unique_and_each_belongs_to_its_provider() -> None:
+    names = [one.name for one in all_implementations()]
+    assert len(names) == len(set(names))
+    assert len({one.name for one in all_providers()}) == len(all_providers())
+    for provider in all_providers():
+        assert provider.implementations()
+        assert {one.provider for one in provider.implementations()} == {provider.name}
+
+
+def test_an_implementation_is_found_by_its_name() -> None:
+    assert implementation("cublas_bf16").name == "cublas_bf16"
+    with pytest.raises(UsageError, match="cublas_bf16"):
+        implementation("cublas_bf17")
+
+
+def test_a_library_that_is_not_installed_has_no_version() -> None:
+    absent = base.Library(name="absent", package="no-such-distribution-4711", offered=())
+    assert absent.version() is None
+    assert base.Library(name="pytest", package="pytest", offered=()).version() == pytest.__version__
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> None:
+    usable, refused = implementations_for(DENSE, NumberFormat.parse("w4a16_g128"), H200)
+    assert usable == ()
+    assert set(refused) == {one.name for one in all_implementations()}
+    assert (
+        refused["gemlite_w4a16"]
+        == "gemlite is not installed: pip install 'kernel-compass[providers]'"
+    )
+    assert refused["cublas_bf16"].startswith("torch is not installed: pip install torch")
+
+
+@pytest.mark.usefixtures("everything_installed")
+@pytest.mark.parametrize(
+    ("workload", "number_format", "target", "names"),
+    [
+        (ABSORB, "bf16", H200, {"cublas_bf16", "torch_compile_bf16"}),
+        (ABSORB, "w4a16_g128", H200, set()),
+        (DENSE, "fp16", H200, {"cublas_bf16", "torch_compile_bf16"}),
+        (DENSE, "w4a16_g128", H200, {"tinygemm_w4", "gemlite_w4a16", "humming_w4a16"}),
+        (DENSE, "w4a16_g64_asym", A100, {"tinygemm_w4", "gemlite_w4a16", "humming_w4a16"}),
+        (DENSE, "w4a16_gk", H200, {"gemlite_w4a16", "humming_w4a16"}),
+        (DENSE, "w8a16_fp8", H200, {"gemlite_w8a16", "humming_w8a16"}),
+        (
+            DENSE,
+            "w8a16_int8",
+            H200,
+            {"gemlite_w8a16", "humming_w8a16", "torchao_int8_weight_only"},
+        ),
+        (DENSE, "w8a8_int8", H200, {"int_mm", "gemlite_w8a8"}),
+        (DENSE, "w8a8_fp8", H200, {"scaled_mm_fp8", "gemlite_w8a8", "torchao_float8_dynamic"}),
+        (DENSE, "w8a8_fp8", A100, set()),
+        (DENSE, "w8a8_fp8_block", H200, {"gemlite_w8a8"}),
+    ],
+)
+def test_who_computes_what(
+    workload: Workload, number_format: str, target: Target, names: set[str]
+) -> None:
+    # own kernels come beside these: libraries alone are counted
+    libraries = {
+        one.name for p in all_providers() if p.name != "own" for one in p.implementations()
+    }
+    assert usable(workload, number_format, target) & libraries == names
+
+
+@pytest.mark.usefixtures("everything_installed")
+@pytest.mark.parametrize(
+    ("name", "workload", "number_format", "target", "reason"),
+    [
+        (
+            "tinygemm_w4",
+            ABSORB,
+            "w4a16_g128",
+            H200,
+            "multiplies one matrix a launch, and bmm has H = 128",
+        ),
+        (
+            "tinygemm_w4",
+            DENSE,
+            "w4a16_gk",
+            H200,
+            "groups must be of 32, 64, 128 or 256, not 4096",
+        ),
+        ("cublas_bf16", DENSE, "w8a8_fp8", H200, "computes bf16, fp16, not w8a8_fp8"),
+        (
+            "scaled_mm_fp8",
+            DENSE,
+            "w8a8_fp8",
+            A100,
+            "needs compute capability 8.9 or newer, this GPU has 8.0",
+        ),
+        (
+            "int_mm",
+            Workload(Op.LINEAR, 1, 1, 4096, 4100),
+            "w8a8_int8",
+            H200,
+            "N must be a multiple of 8, and is 4100",
+        ),
+        (
+            "gemlite_w4a16",
+            DENSE,
+            "w4a16_g128",
+            Target("cpu"),
+            "needs an NVIDIA GPU (compute capability 8.0 or newer)",
+        ),
+        (
+            "torchao_int8_dynamic",
+            DENSE,
+            "w8a8_int8",
+            H200,
+            "needs 17 or more tokens, and M is 16",
+        ),
+        (
+            "humming_w4a16",
+            Workload(Op.LINEAR, 1, 1, 4096 + 32, 4096),
+            "w4a16_g32",
+            H200,
+            "K must be a multiple of 64, and is 4128",
+        ),
+    ],
+)
+def test_refusals_name_what_was_found_and_what_is_needed(
+    name: str, workload: Workload, number_format: str, target: Target, reason: str
+) -> None:
+    assert refusal(name, workload, number_format, target) == reason
+
+
+def test_the_registry_imports_no_library() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('torch', 'triton', 'gemlite', 'humming', 'torchao'):\n"
+        "    sys.modules[name] = None\n"
+        "from kernel_compass.kernels.providers import registry\n"
+        "print(len(registry.all_implementations()))"
+    )
+    path = [p for p in sys.path if p.endswith("src")]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(all_implementations())
