@@ -7,13 +7,14 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from kernel_compass.errors import UsageError
-from kernel_compass.kernels.providers import gemlite, humming, torch_library, torchao
+from kernel_compass.kernels.providers import gemlite, humming, own, torch_library, torchao
 from kernel_compass.records.contracts import Implementation, Provider, Target
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.workload import Workload
 
 _PROVIDERS: tuple[Provider, ...] = (
     torch_library.PROVIDER,
+    own.PROVIDER,
     gemlite.PROVIDER,
     humming.PROVIDER,
     torchao.PROVIDER,
