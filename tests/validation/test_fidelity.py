@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernel_compass.api.kernel_checks import check_fidelity
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.quantize import linear_weight, quantize
-from kernel_compass.kernels.references import dequantize, expected, product
+from kernel_compass.kernels.references import (
+    dequantize,
+    dequantize_activations,
+    expected,
+    product,
+    quantize_activations,
+)
 from kernel_compass.records.fidelity import FidelityFault
 from kernel_compass.records.number_format import EXAMPLES, NumberFormat
 from kernel_compass.validation import fidelity
@@ -239,3 +247,78 @@ def test_linear_products_have_two_dimensions():
     found = check_fidelity(output, a, weight)
     assert found.passed
     assert len(found.worst.index) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(EXAMPLES),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(2, 150), st.integers(1, 20)),
+    exponent=st.integers(-40, 40),
+    seed=st.integers(0, 2**31),
+)
+def test_the_verdict_does_not_depend_on_scale(name, shape, exponent, seed):
+    """Powers of two change no significant bit: neither the error nor who passes."""
+    heads, rows, reduction, columns = shape
+    weight = quantize(normal(heads, reduction, columns, seed=seed), NumberFormat.parse(name))
+    a = normal(heads, rows, reduction, seed=seed + 1)
+    scaled = (a.double() * 2.0**exponent).to(torch.bfloat16)
+    reference = expected(a, weight)
+    right = reference.value.to(torch.bfloat16)
+    for output in (right, right * 1.02):
+        first = fidelity.check_fidelity(output, reference)
+        moved = (output.double() * 2.0**exponent).to(torch.bfloat16)
+        second = check_fidelity(moved, scaled, weight)
+        assert (first.fault, first.blind_to) == (second.fault, second.blind_to)
+        assert second.relative_frobenius == pytest.approx(first.relative_frobenius, rel=1e-6)
+    assert fidelity.check_fidelity(right, reference).passed
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(EXAMPLES),
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 200), st.integers(1, 9)),
+    dtype=st.sampled_from(["bfloat16", "float16", "float32"]),
+    seed=st.integers(0, 2**31),
+)
+def test_honest_kernels_pass_however_few_their_elements_are(name, shape, dtype, seed):
+    heads, rows, reduction, columns = shape
+    weight = quantize(normal(heads, reduction, columns, seed=seed), NumberFormat.parse(name))
+    a = normal(heads, rows, reduction, seed=seed + 1)
+    values = a.float()
+    if weight.format.activation.bits == 8:
+        values = dequantize_activations(quantize_activations(a, weight.format)).float()
+    output = (values @ dequantize(weight).float()).to(getattr(torch, dtype))
+    found = check_fidelity(output, a, weight)
+    assert found.passed, found.reason
+    if weight.format.activation.bits == 16:
+        rounded = dequantize(weight).to(torch.bfloat16).float()
+        output = (values @ rounded).to(torch.bfloat16)
+        found = check_fidelity(output, a, weight, rounded_weights=True)
+        assert found.passed, found.reason
+
+
+def test_results_below_the_normal_numbers_pass():
+    a, weight = problem()
+    a = (a.float() * 1e-7).to(torch.bfloat16)
+    output = product(a, weight).to(torch.float16)
+    found = check_fidelity(output, a, weight)
+    assert found.relative_frobenius > 5e-3
+    assert found.passed, found.reason
+    assert not check_fidelity(output * 1.25, a, weight).passed
+
+
+def test_sums_that_cancel_pass():
+    """Large products whose sum is small: its rounding error is no small part of it."""
+    half = normal(1, 4, 256, seed=1).float() * 1000
+    half[..., 0] /= 100
+    a = torch.cat((half, half), 2).to(torch.bfloat16)
+    weight = normal(1, 256, 300)
+    both = torch.cat((weight, -weight), 1)
+    both[:, 0] *= 1.0078125
+    quantized = quantize(both, BF16)
+    total = torch.zeros(1, 4, 300)
+    for k in range(512):
+        total = total + a[:, :, k : k + 1].float() * quantized.codes[:, k : k + 1].float()
+    found = check_fidelity(total, a, quantized)
+    assert found.relative_frobenius > found.limit
+    assert found.passed, found.reason

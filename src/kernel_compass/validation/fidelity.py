@@ -1,56 +1,26 @@
 """Is an output the product of its dequantized operands? Independent of how good the format is.
 
-The element bound is `|y - r| <= u |r| + (1 + u) (g |A||W| + T |W| + e)`, and holds for every honest
-kernel, so that passing it by is proof of a mistake:
-
-- `u`, half an ulp of the output's type: p significant bits give 2^-p, so 2^-8 for bfloat16.
-- `g = (K + 16) 2^-23`: products of 16-bit or narrower operands are exact in float32; adding K of
-  them in any order costs at most 2^-24 of the partial sums each when rounded, and under 2^-23 in
-  tensor cores, which align and truncate. The 16 are for scales, bias and splits of K.
-- weights rounded to 16 bits after scaling add 2^-8 to g (bfloat16 has 2^-8 half an ulp).
-- fp8 x fp8 adds 2^-7: Hopper's tensor cores keep 13 bits behind the point while they add 32
-  products to a sum (DeepSeek-V3 report, section 3.3.2). An honest kernel adds in float32 every 128:
-  in those 4 steps 33 addends lose at most 2^-13 of the largest, (1/4 + 1/2 + 3/4) 33 2^-13 and the
-  first step's 2^-13. On an H200 `_scaled_mm` lost 2^-9.2 at most (positive operands), and with
-  `use_fast_accum`, which adds nothing in float32, 7 % of the whole at K = 4096: more than allowed.
-- `T |W|`: activations quantized in the kernel, codes that lie on a tie (`records.fidelity`).
-- `e`: what flushed subnormal numbers may lose, K + 1 times 2^-126, or half of float16's smallest.
-
-At large K this bound grows above what one dropped product costs; the mean then shows it: the
-relative Frobenius error, 1.66e-3 from rounding to bfloat16, may be 2.5e-3 (4e-3 with rounded
-weights), and dropping one product of K costs about K^-1/2.
+Two bounds that honest rounding keeps to, of each element and of the whole (`validation.rounding`
+derives them); and no mistake that a kernel makes everywhere may come as near.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import isfinite
 from typing import Any
 
-from kernel_compass.errors import UsageError
 from kernel_compass.records.fidelity import Expected, Fidelity, FidelityFault, WorstElement
-
-FROBENIUS_LIMIT = 2.5e-3
-ROUNDED_WEIGHTS_LIMIT = 4e-3
-
-
-@dataclass(frozen=True)
-class OutputType:
-    """A floating type that an output is rounded to."""
-
-    half_ulp: float
-    """Relative, of a normal number."""
-    largest: float
-    lost: float
-    """Absolute error of a result so small that it is subnormal or flushed."""
-
-
-OUTPUT_TYPES = {
-    "bfloat16": OutputType(2.0**-8, 3.3895313892515355e38, 2.0**-126),
-    "float16": OutputType(2.0**-11, 65504.0, 2.0**-25),
-    "float32": OutputType(2.0**-24, 3.4028234663852886e38, 2.0**-126),
-}
+from kernel_compass.validation.rounding import (
+    FROBENIUS_LIMIT,
+    OUTPUT_TYPES,
+    ROUNDED_WEIGHTS_LIMIT,
+    OutputType,
+    element_bound,
+    norm,
+    output_type,
+    whole_bound,
+)
 
 
 def check_fidelity(
@@ -80,33 +50,14 @@ def check_fidelity(
         return Fidelity(None, "Nothing to compare: the product is empty.", None, limit, None)
     value = output.to(expected.value.device).double()
     bound = element_bound(expected, kind, rounded_weights)
-    return _judge(value, expected, bound, _judged(expected, bound, kind), limit)
-
-
-def output_type(output: Any) -> OutputType:
-    """The type of a tensor.
-
-    Raises:
-        UsageError: no type that outputs are judged in.
-    """
-    name = str(output.dtype).removeprefix("torch.")
-    if name not in OUTPUT_TYPES:
-        raise UsageError(
-            f"An output of {name} cannot be judged.", "Types: " + ", ".join(OUTPUT_TYPES) + "."
-        )
-    return OUTPUT_TYPES[name]
-
-
-def element_bound(expected: Expected, kind: OutputType, rounded_weights: bool = False) -> Any:
-    """What the error of each element may be; this module's text derives it."""
-    share = (expected.reduction + 16) * 2.0**-23
-    share += 2.0**-8 if rounded_weights else 0.0
-    share += 2.0**-7 if expected.fp8_products else 0.0
-    inner = share * expected.magnitude
-    inner += (expected.reduction + 1) * 2.0**-126 + kind.lost
-    if expected.ties is not None:
-        inner += expected.ties
-    return kind.half_ulp * expected.value.abs() + (1 + kind.half_ulp) * inner
+    judged = _judged(expected, bound, kind)
+    unjudged = int((~judged).sum())
+    if unjudged == judged.numel():
+        found = "No element of the reference is finite and within the output's range."
+        return Fidelity(FidelityFault.NOTHING_JUDGED, found, None, limit, None, unjudged)
+    allowed = whole_bound(expected, judged, kind, limit, rounded_weights)
+    reference, value = expected.value.where(judged, 0.0), value.where(judged, 0.0)
+    return _judge(value, reference, bound.where(judged, 1.0), allowed, limit, unjudged)
 
 
 def _judged(expected: Expected, bound: Any, kind: OutputType) -> Any:
@@ -116,24 +67,17 @@ def _judged(expected: Expected, bound: Any, kind: OutputType) -> Any:
     return (reached <= kind.largest) & sums & expected.value.isfinite()
 
 
-def _judge(value: Any, expected: Expected, bound: Any, judged: Any, limit: float) -> Fidelity:
-    unjudged = int((~judged).sum())
-    if unjudged == judged.numel():
-        found = "No element of the reference is finite and within the output's range."
-        return Fidelity(FidelityFault.NOTHING_JUDGED, found, None, limit, None, unjudged)
-    reference, value = expected.value.where(judged, 0.0), value.where(judged, 0.0)
-    bound = bound.where(judged, 1.0)
+def _judge(
+    value: Any, reference: Any, bound: Any, allowed: float, limit: float, unjudged: int
+) -> Fidelity:
     error = (value - reference).abs()
-    size, distance = _norm(reference), _norm(error)
-    # ties are allowed for as a whole too: every one of them may have fallen the other way
-    ties = 0.0 if expected.ties is None else _norm(expected.ties.where(judged, 0.0))
-    allowed = limit * size + ties
+    size, distance = norm(reference), norm(error)
     near, blind = [], []
     for name, rival in _rivals(reference):
         difference = (rival - reference).abs()
-        if _norm(difference) <= allowed and bool((difference <= bound).all()):
+        if norm(difference) <= allowed and bool((difference <= bound).all()):
             blind.append(name)
-        elif distance >= _norm(difference):
+        elif distance >= norm(difference):
             near.append(name)
     worst = _worst(value, reference, error, bound)
     fault, reason = _verdict(worst, distance, size, allowed, near)
@@ -194,11 +138,3 @@ def _rivals(reference: Any) -> Iterator[tuple[str, Any]]:
     for axis, name in enumerate(names):
         if reference.shape[axis] > 1:
             yield name, reference.roll(1, axis)
-
-
-def _norm(values: Any) -> float:
-    """Square root of the sum of squares, scaled so that nothing overflows."""
-    largest = float(values.abs().max())
-    if not 0 < largest < float("inf"):
-        return largest
-    return largest * sqrt(float((values / largest).square().sum()))

@@ -4,6 +4,7 @@
 as this project's quantizer rounds them, and 0.25 % what fidelity leaves to rounding the output. An
 output that passes fidelity on those codes keeps to it: `e + 0.25 % (1 + e) <= budget`. The margin
 of 5 % is what another quantizer of the same format may lose on top, its scales rounded otherwise.
+All of it is a mean: take operands with hundreds of outputs or more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.errors import UsageError
-from kernel_compass.validation.fidelity import FROBENIUS_LIMIT
+from kernel_compass.validation.rounding import FROBENIUS_LIMIT
 
 MARGIN = 1.05
 

@@ -1,0 +1,125 @@
+"""What honest rounding may cost: each element of an output, and the output as a whole.
+
+The element bound is `|y - r| <= u |r| + (1 + u) (g |A||W| + T |W| + e)`, and holds for every honest
+kernel, so that passing it by is proof of a mistake:
+
+- `u`, half an ulp of the output's type: p significant bits give 2^-p, so 2^-8 for bfloat16.
+- `g = (K + 16) 2^-23`: products of 16-bit or narrower operands are exact in float32; adding K of
+  them in any order costs at most 2^-24 of the partial sums each when rounded, and under 2^-23 in
+  tensor cores, which align and truncate. The 16 are for scales, bias and splits of K.
+- weights rounded to 16 bits after scaling add 2^-8 to g (bfloat16 has 2^-8 half an ulp).
+- fp8 x fp8 adds 2^-7: Hopper's tensor cores keep 13 bits behind the point while they add 32
+  products to a sum (DeepSeek-V3 report, section 3.3.2). An honest kernel adds in float32 every 128:
+  in those 4 steps 33 addends lose at most 2^-13 of the largest, (1/4 + 1/2 + 3/4) 33 2^-13 and the
+  first step's 2^-13. On an H200 `_scaled_mm` lost 2^-9.2 at most (positive operands), and with
+  `use_fast_accum`, which adds nothing in float32, 7 % of the whole at K = 4096: more than allowed
+  (random signs hide it there: 0.21 % with the output's rounding, and 0.35 % at K = 16384).
+- `T |W|`: activations quantized in the kernel, codes that lie on a tie (`records.fidelity`).
+- `e`: what flushed subnormal numbers may lose, K + 1 times 2^-126, or half of float16's smallest.
+
+At large K this bound grows above what one dropped product costs; the whole then shows it. The norm
+of the error may be `limit ||R||`: rounding to bfloat16 costs 1.66e-3 of it, and the limit is 2.5e-3
+(4e-3 where weights are rounded); dropping one product of K costs about K^-1/2. Beside that:
+
+- few elements average little. With n = (sum r^2)^2 / sum r^4 of them, the mean of squares exceeds
+  its expectation `m = (0.43 u)^2` by `u^2 (10.4 / n)^1/2` once in 1e9 outputs (Hoeffding), so that
+  the limit is at least the root of both, never above u. Below 200, what rounded weights and fp8
+  products may cost an element is allowed for on the whole as well.
+- sums that cancel: `K^1/2 2^-23 || |A||W| ||`, what independent roundings of them come to.
+- results below the normal numbers: `e` an element. Ties: `||T |W| ||`, all of them the other way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot, sqrt
+from typing import Any
+
+from kernel_compass.errors import UsageError
+from kernel_compass.records.fidelity import Expected
+
+FROBENIUS_LIMIT = 2.5e-3
+ROUNDED_WEIGHTS_LIMIT = 4e-3
+_ENOUGH = 200
+_CHANCE = 10.4
+"""ln(1e9) / 2."""
+
+
+@dataclass(frozen=True)
+class OutputType:
+    """A floating type that an output is rounded to."""
+
+    half_ulp: float
+    """Relative, of a normal number."""
+    largest: float
+    lost: float
+    """Absolute error of a result so small that it is subnormal or flushed."""
+
+
+OUTPUT_TYPES = {
+    "bfloat16": OutputType(2.0**-8, 3.3895313892515355e38, 2.0**-126),
+    "float16": OutputType(2.0**-11, 65504.0, 2.0**-25),
+    "float32": OutputType(2.0**-24, 3.4028234663852886e38, 2.0**-126),
+}
+
+
+def output_type(output: Any) -> OutputType:
+    """The type of a tensor.
+
+    Raises:
+        UsageError: no type that outputs are judged in.
+    """
+    name = str(output.dtype).removeprefix("torch.")
+    if name not in OUTPUT_TYPES:
+        raise UsageError(
+            f"An output of {name} cannot be judged.", "Types: " + ", ".join(OUTPUT_TYPES) + "."
+        )
+    return OUTPUT_TYPES[name]
+
+
+def element_bound(expected: Expected, kind: OutputType, rounded_weights: bool = False) -> Any:
+    """What the error of each element may be; this module's text derives it."""
+    share = (expected.reduction + 16) * 2.0**-23 + _operand_share(expected, rounded_weights)
+    inner = share * expected.magnitude
+    inner += (expected.reduction + 1) * 2.0**-126 + kind.lost
+    if expected.ties is not None:
+        inner += expected.ties
+    return kind.half_ulp * expected.value.abs() + (1 + kind.half_ulp) * inner
+
+
+def whole_bound(
+    expected: Expected, judged: Any, kind: OutputType, limit: float, rounded_weights: bool = False
+) -> float:
+    """What the norm of the error over judged elements may be; this module's text derives it."""
+    reference = expected.value.where(judged, 0.0)
+    size, magnitude = norm(reference), norm(expected.magnitude.where(judged, 0.0))
+    count = _effective_count(reference)
+    mean = (0.43 * kind.half_ulp) ** 2 + kind.half_ulp**2 * sqrt(_CHANCE / max(count, 1))
+    share = max(limit, min(kind.half_ulp, sqrt(mean)))
+    parts = [share * size, sqrt(expected.reduction) * 2.0**-23 * magnitude]
+    parts.append(sqrt(float(judged.sum())) * kind.lost)
+    if count < _ENOUGH:
+        parts.append(_operand_share(expected, rounded_weights) * magnitude)
+    ties = 0.0 if expected.ties is None else norm(expected.ties.where(judged, 0.0))
+    return hypot(*parts) + ties
+
+
+def norm(values: Any) -> float:
+    """Square root of the sum of squares, scaled so that nothing overflows."""
+    largest = float(values.abs().max())
+    if not 0 < largest < float("inf"):
+        return largest
+    return largest * sqrt(float((values / largest).square().sum()))
+
+
+def _operand_share(expected: Expected, rounded_weights: bool) -> float:
+    return (2.0**-8 if rounded_weights else 0.0) + (2.0**-7 if expected.fp8_products else 0.0)
+
+
+def _effective_count(reference: Any) -> float:
+    """How many equal elements would average as much; 0 where all are 0."""
+    largest = float(reference.abs().max())
+    if not largest:
+        return 0.0
+    squares = (reference / largest).square()
+    return float(squares.sum()) ** 2 / float(squares.square().sum())
