@@ -29,6 +29,7 @@ from kernel_compass.validation.fidelity import check_fidelity
 
 MORE_FORMATS = ("w4a16_g32", "w4a16_g64", "w4a16_g64_asym", "w4a16_g128_asym", "w4a16_gk_asym")
 FORMATS = (*EXAMPLES, *MORE_FORMATS)
+_FEW_FORMATS = tuple(name for name in EXAMPLES if name != "fp16")
 
 TOKENS = (1, 16, 33)
 WORKLOADS = (
@@ -51,8 +52,8 @@ SLOW = {
     "humming_w8a16": "compiles for every shape",
     "humming_w4a16": "compiles for every shape",
 }
-"""Seconds at each shape: the first three workloads and the formats of `EXAMPLES` must do; on a CPU
-the first that it can compute."""
+"""Seconds at each shape: the first three workloads and the formats of `EXAMPLES` but fp16 must do;
+on a CPU the first that it can compute."""
 
 ROUNDED = {
     "tinygemm_w4": "weights",
@@ -153,7 +154,7 @@ def requests(one: Implementation, device: str) -> Iterator[Request]:
     found = (
         Request(one, workload, NumberFormat.parse(name), device)
         for workload in (WORKLOADS[:3] if slow else WORKLOADS)
-        for name in (EXAMPLES if slow else FORMATS)
+        for name in (_FEW_FORMATS if slow else FORMATS)
         if one.supports(workload, NumberFormat.parse(name), here) is None
     )
     return islice(found, 1) if slow and device != "cuda" else found
@@ -167,7 +168,10 @@ def reasons(one: Implementation, device: str) -> list[str]:
         for workload in WORKLOADS
         for name in FORMATS
     }
-    return [] if None in found else sorted(reason for reason in found if reason)
+    if None in found:
+        return []
+    named = sorted(reason for reason in found if reason)
+    return [reason for reason in named if not reason.startswith("computes ")] or named
 
 
 def check_refusals_have_reasons(one: Implementation, device: str) -> None:
@@ -383,8 +387,8 @@ def _bits(tensor: Any) -> Any:
 
 
 def _settle(torch: Any, device: str) -> None:
-    import_module("gc").collect()
     if device == "cuda":
+        import_module("gc").collect()
         torch.cuda.synchronize()
 
 

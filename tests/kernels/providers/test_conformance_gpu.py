@@ -44,7 +44,7 @@ def _suite(name: str) -> dict[str, Any]:
         timeout=LONGEST_S,
         check=False,
     )
-    lines = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
     assert done.returncode == 0, f"{name}: exit code {done.returncode}\n{done.stderr[-3000:]}"
     assert lines, f"{name}: printed nothing\n{done.stderr[-3000:]}"
     answer: dict[str, Any] = json.loads(lines[-1])

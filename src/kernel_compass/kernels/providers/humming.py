@@ -35,6 +35,8 @@ from kernel_compass.records.workload import Workload
 
 _TILE_N, _TILE_K = 128, 64
 """Its tiles on Hopper: N is padded to a multiple, K must be one."""
+_ALIGNED = 16
+"""Bytes: its tensor copies start at a multiple."""
 _PACKED = 32
 """Codes that are packed together; zero points are packed along N."""
 _TENSORS = ("weight", "weight_scale", "zero_point", "weight_scale_2")
@@ -86,10 +88,11 @@ class _Humming(MatrixImplementation):
     ) -> Tensor:
         """One launch; it writes to a dense `out` itself."""
         config, names, locks = prepared.extra
-        dense = into is not None and into.is_contiguous()
+        dense = into is not None and into.is_contiguous() and into.data_ptr() % _ALIGNED == 0
+        rows = rows.contiguous()
         product: Tensor = import_module("humming.forward").humming_forward(
             config,
-            inputs=rows.contiguous(),
+            inputs=rows if rows.data_ptr() % _ALIGNED == 0 else rows.clone(),
             outputs=into if dense else None,
             locks=locks,
             **dict(zip(names, streamed, strict=True)),

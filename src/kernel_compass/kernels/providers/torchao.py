@@ -131,7 +131,10 @@ class TorchaoInt8Dynamic(_Torchao):
 
 
 class TorchaoFloat8Dynamic(_Torchao):
-    """`Float8DynamicActivationFloat8WeightConfig`, by rows, by `torch._scaled_mm`."""
+    """`Float8DynamicActivationFloat8WeightConfig`, by rows, by `torch._scaled_mm`.
+
+    Its own default, `use_fast_accum`, is left off: see `ScaledMmFp8`.
+    """
 
     name = "torchao_float8_dynamic"
     format_name = "w8a8_fp8"
@@ -144,10 +147,10 @@ class TorchaoFloat8Dynamic(_Torchao):
         )
 
     def wrapped(self, codes: Tensor, scales: Tensor) -> Tensor:
-        """A `Float8Tensor` that quantizes activations by rows, with torchao's defaults."""
+        """A `Float8Tensor` that quantizes activations by rows; sums in float32."""
         module = import_module(f"{_WORKFLOWS}.float8.float8_tensor")
         by_torch = module.KernelPreference.TORCH
-        product = module.Float8MMConfig(use_fast_accum=codes.is_cuda)
+        product = module.Float8MMConfig(use_fast_accum=False)
         rows = module.QuantizeTensorToFloat8Kwargs(mm_config=product, kernel_preference=by_torch)
         return module.Float8Tensor(
             codes,

@@ -1,0 +1,138 @@
+"""The suite fails implementations with a defect, each by the check that is meant for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="providers compute on tensors: torch is not installed")
+
+import conformance
+import torch
+
+from kernel_compass.kernels.providers.torch_cublas import CublasBf16
+from kernel_compass.records.contracts import Config, Implementation, Prepared
+
+
+class Captured(CublasBf16):
+    """Reads the weight it packed, whatever it is given."""
+
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        return super().run(prepared, prepared.streamed, a, out)
+
+
+class IgnoresOut(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        return super().run(prepared, streamed, a)
+
+
+class WritesBesideOut(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        if out is not None and out.numel() and not out.is_contiguous():
+            torch.as_strided(out, (1,), (1,), out.storage_offset() - 1).zero_()
+        return result
+
+
+class Remembers(CublasBf16):
+    """Returns what it computed for the same pointer before."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Any] = {}
+
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        if out is not None:
+            return super().run(prepared, streamed, a, out)
+        if a.data_ptr() not in self.known:
+            self.known[a.data_ptr()] = super().run(prepared, streamed, a)
+        return self.known[a.data_ptr()]
+
+
+class WritesItsInput(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        a.zero_()
+        return result
+
+
+class Zeros(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        return super().run(prepared, streamed, a, out).zero_()
+
+
+class DropsTheLastOfK(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        shorter = a.clone()
+        shorter[..., -1] = 0
+        return super().run(prepared, streamed, shorter, out)
+
+
+class OneBadConfig(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        return result.neg_() if prepared.config["layout"] == "nk" else result
+
+
+class SaysNothingIsAdded(CublasBf16):
+    def traffic(self, *args: Any) -> Any:
+        return replace(super().traffic(*args), weight_bytes=10)
+
+
+class AddsTooMuch(CublasBf16):
+    def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
+        return replace(super().prepare(*args, **kwargs), added_bytes=1 << 30)
+
+
+class TakesAnything(CublasBf16):
+    def prepare(self, weight: Any, workload: Any, config: Config | None = None) -> Prepared:
+        known = config is None or "layout" in config
+        return super().prepare(weight, workload, config if known else None)
+
+
+class RefusesWithoutAWord(CublasBf16):
+    def supports(self, *args: Any) -> str | None:
+        return "no" if super().supports(*args) else None
+
+
+class NoSpace(CublasBf16):
+    def space(self, *args: Any) -> Sequence[Config]:
+        return ({"layout": "given"}, {"layout": "given"})
+
+
+class WrongShapeOfNothing(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        return a if a.numel() == 0 else super().run(prepared, streamed, a, out)
+
+
+DEFECTS: list[tuple[type[CublasBf16], Callable[[Implementation, str], None]]] = [
+    (Captured, conformance.check_reads_what_is_streamed),
+    (IgnoresOut, conformance.check_strided_views),
+    (WritesBesideOut, conformance.check_strided_views),
+    (Remembers, conformance.check_follows_its_inputs),
+    (WritesItsInput, conformance.check_inputs_unchanged),
+    (Zeros, conformance.check_product),
+    (DropsTheLastOfK, conformance.check_product),
+    (OneBadConfig, conformance.check_every_config),
+    (SaysNothingIsAdded, conformance.check_bytes),
+    (AddsTooMuch, conformance.check_bytes),
+    (TakesAnything, conformance.check_wrong_requests),
+    (RefusesWithoutAWord, conformance.check_refusals_have_reasons),
+    (NoSpace, conformance.check_space),
+    (WrongShapeOfNothing, conformance.check_no_rows),
+]
+
+
+@pytest.mark.parametrize(("defect", "check"), DEFECTS, ids=lambda one: one.__name__)
+def test_a_defect_is_caught(
+    defect: type[CublasBf16], check: Callable[[Implementation, str], None]
+) -> None:
+    check(CublasBf16(), "cpu")
+    with pytest.raises(AssertionError):
+        check(defect(), "cpu")
+
+
+def test_every_check_that_a_cpu_can_fail_is_shown_to_fail() -> None:
+    assert {check for _, check in DEFECTS} == set(conformance.CHECKS) - {conformance.check_graph}
