@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
 
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.quantized import QuantizedWeight
@@ -45,6 +47,54 @@ def scales_of(weight: QuantizedWeight) -> Any:
             f"A weight of {weight.format.name} came without scales.", "Quantize it anew."
         )
     return weight.scales
+
+
+@dataclass(frozen=True)
+class PlainWeight:
+    """A weight that is streamed as it came, N contiguous; from `pack_plain`."""
+
+    codes: Any
+    """`(H, K, N)`: bfloat16, float16, int8 or float8_e4m3fn."""
+    scales: Any | None
+    """`(H, N)`; `None` for 16-bit weights."""
+
+    def check_meets(self, a: Any) -> None:
+        """A 16-bit weight and its activations are multiplied in one type.
+
+        Raises:
+            UsageError: they are of two.
+        """
+        if self.scales is None and self.codes.dtype != a.dtype:
+            raise UsageError(
+                f"The weight is {self.codes.dtype}, the activations are {a.dtype}.",
+                "Cast one of them: a product of 16-bit numbers is taken in one type.",
+            )
+
+
+def pack_plain(weight: QuantizedWeight) -> PlainWeight:
+    """A weight of a 16-bit or `w8a16` format; nothing is copied that is contiguous already.
+
+    Raises:
+        UsageError: another format.
+    """
+    kind = weight.format
+    if kind.weight.bits < 8 or kind.activation.bits == 8 or kind.group is not None:
+        raise UsageError(
+            f"A weight of {kind.name} is not what this kernel multiplies.",
+            "Use bf16, fp16, w8a16_fp8 or w8a16_int8.",
+        )
+    scales = None
+    if kind.weight.bits == 8:
+        scales = scales_of(weight).reshape(weight.heads, weight.columns).contiguous()
+    return PlainWeight(weight.codes.contiguous(), scales)
+
+
+def capability_of(tensor: Any) -> tuple[int, int] | None:
+    """Compute capability of the GPU a tensor lies on; `None` on a CPU."""
+    if tensor.device.type != "cuda":
+        return None
+    found = import_module("torch").cuda.get_device_capability(tensor.device)
+    return cast("tuple[int, int]", found)
 
 
 def with_heads(tensor: Any, what: str, sizes: tuple[int | None, int | None, int | None]) -> Any:

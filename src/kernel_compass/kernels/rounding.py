@@ -1,7 +1,7 @@
 """Device functions that narrow numbers in a kernel: row scales, 8-bit codes, outputs. Needs triton.
 
-Triton's interpreter truncates float32 -> bfloat16 and misrounds float32 -> e4m3; there, and only
-there, values are rounded by hand first, so that the casts are exact.
+Triton's interpreter truncates float32 -> bfloat16, misrounds float32 -> e4m3 and makes 384 of NaN
+there; in it, and only in it, values are rounded by hand first, so that the casts are exact.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ def to_fp8(x):
         # Below 2^-6 e4m3 numbers are multiples of 2^-9, which the addition rounds to.
         fine = (x + _FINEST_E4M3) - _FINEST_E4M3
         x = tl.where(tl.abs(x) < 0.015625, fine, without_low_bits(x, 20))
-    return x.to(tl.float8e4nv)
+    codes = x.to(tl.float8e4nv)
+    if INTERPRETED:
+        bits = tl.where(x == x, codes.to(tl.int8, bitcast=True), 0x7F)
+        codes = bits.to(tl.int8).to(tl.float8e4nv, bitcast=True)
+    return codes
 
 
 @triton.jit

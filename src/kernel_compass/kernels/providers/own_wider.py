@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from kernel_compass import __version__
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
+from kernel_compass.kernels.plain_layouts import capability_of
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Prepared, Target, Tensor
 from kernel_compass.records.number_format import Code, NumberFormat
@@ -99,7 +100,7 @@ class WiderKernel:
         if sizes != wanted:
             raise UsageError(f"The weight is {sizes}, the workload {wanted} in H, K, N.")
         module = self._module()
-        chosen = config or module.default_config(workload, _capability_of(weight.codes))
+        chosen = config or module.default_config(workload, capability_of(weight.codes))
         streamed = module.pack(weight)
         held = sum(tensor.numel() * tensor.element_size() for tensor in streamed)
         return Prepared(workload, weight.format, chosen, streamed, held)
@@ -134,13 +135,6 @@ class WiderKernel:
             if error.name not in ("torch", "triton"):
                 raise
             raise MissingDependency(f"{self.name} needs {error.name}.", INSTALL_TORCH) from error
-
-
-def _capability_of(tensor: Tensor) -> tuple[int, int] | None:
-    """Compute capability of the GPU a tensor lies on; `None` on a CPU."""
-    if tensor.device.type != "cuda":
-        return None
-    return cast("tuple[int, int]", import_module("torch").cuda.get_device_capability(tensor.device))
 
 
 OWN_W8A8 = WiderKernel("own_w8a8", "w8a8", frozenset({Code.INT8, Code.FP8}), True)
