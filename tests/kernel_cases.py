@@ -25,6 +25,9 @@ def torch_with_interpreter() -> Any:
     os.environ["TRITON_INTERPRET"] = "1"
     torch = pytest.importorskip("torch", reason="kernels need torch")
     pytest.importorskip("triton", reason="kernels need triton")
+    from kernel_compass.kernels.rounding import INTERPRETED
+
+    assert INTERPRETED.value, "a kernel file was imported before the interpreter was chosen"
     return torch
 
 
