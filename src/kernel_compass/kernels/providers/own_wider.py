@@ -1,0 +1,159 @@
+"""Our plain Triton kernels of 8-bit products, block-scaled fp8, and the first study's kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+from kernel_compass import __version__
+from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
+from kernel_compass.kernels.plain_layouts import capability_of
+from kernel_compass.kernels.quantized import QuantizedWeight
+from kernel_compass.records.contracts import Config, Prepared, Target, Tensor
+from kernel_compass.records.number_format import Code, NumberFormat
+from kernel_compass.records.workload import Traffic, Workload
+
+MOST_HEADS = 65_535
+"""Blocks along a grid's second dimension."""
+
+
+@dataclass(frozen=True)
+class WiderKernel:
+    """One kernel file as an implementation; the file is imported when it is first needed."""
+
+    name: str
+    file: str
+    """Module of `kernel_compass.kernels`, with `CAPABILITIES`, `space`, `pack` and `run`."""
+    weights: frozenset[Code]
+    eight_bit_activations: bool
+    block: bool = False
+    provider: str = "own"
+
+    def supports(
+        self, workload: Workload, number_format: NumberFormat, target: Target
+    ) -> str | None:
+        """Why it cannot; `None` = it can."""
+        return (
+            self._format_objection(number_format)
+            or self._place_objection(number_format, target)
+            or self._size_objection(workload, number_format)
+        )
+
+    def _format_objection(self, number_format: NumberFormat) -> str | None:
+        eight = number_format.activation.bits == 8
+        if (
+            number_format.weight in self.weights
+            and eight == self.eight_bit_activations
+            and number_format.block == self.block
+        ):
+            return None
+        return f"{self.name} does not compute {number_format.name}"
+
+    def _place_objection(self, number_format: NumberFormat, target: Target) -> str | None:
+        if find_spec("torch") is None or find_spec("triton") is None:
+            return f"torch and triton are not installed: {INSTALL_TORCH}"
+        if target.kind == "cpu":
+            interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+            return None if interpreted else "on a CPU it runs under TRITON_INTERPRET=1 only"
+        oldest = self._module().CAPABILITIES[number_format.weight]
+        if target.kind != "cuda" or target.capability is None:
+            return f"needs a CUDA device of compute capability {oldest[0]}.{oldest[1]}"
+        if target.capability >= oldest:
+            return None
+        have, need = (f"{major}.{minor}" for major, minor in (target.capability, oldest))
+        return f"needs compute capability {need}; the device has {have}"
+
+    def _size_objection(self, workload: Workload, number_format: NumberFormat) -> str | None:
+        longest = self._module().LONGEST_REDUCTION[number_format.weight]
+        if workload.reduction > longest:
+            return f"K = {workload.reduction} overflows 32-bit sums; the most is {longest}"
+        if workload.heads > MOST_HEADS:
+            return f"H = {workload.heads} is over the grid's {MOST_HEADS}"
+        return None
+
+    def space(
+        self,
+        workload: Workload,
+        number_format: NumberFormat,  # noqa: ARG002
+        target: Target,
+    ) -> Sequence[Config]:
+        """All configurations that may be tried, the default first."""
+        return cast("Sequence[Config]", self._module().space(workload, target.capability))
+
+    def prepare(
+        self, weight: QuantizedWeight, workload: Workload, config: Config | None = None
+    ) -> Prepared:
+        """Pack a weight where it lies; the layout is that of the kernel file's `pack`.
+
+        Raises:
+            UsageError: the weight's format or sizes are not those of the kernel and the workload.
+        """
+        objection = self._format_objection(weight.format)
+        if objection:
+            raise UsageError(f"{objection}.", "Quantize the weight to a format that it supports.")
+        sizes = (weight.heads, weight.reduction, weight.columns)
+        wanted = (workload.heads, workload.reduction, workload.columns)
+        if sizes != wanted:
+            raise UsageError(f"The weight is {sizes}, the workload {wanted} in H, K, N.")
+        module = self._module()
+        chosen = config or module.default_config(workload, capability_of(weight.codes))
+        streamed = module.pack(weight)
+        held = sum(tensor.numel() * tensor.element_size() for tensor in streamed)
+        return Prepared(workload, weight.format, chosen, streamed, held)
+
+    def run(
+        self, prepared: Prepared, streamed: Sequence[Tensor], a: Tensor, out: Tensor | None = None
+    ) -> Tensor:
+        """The product; see the contract."""
+        return self._module().run(prepared, streamed, a, out)
+
+    def traffic(self, workload: Workload, number_format: NumberFormat) -> Traffic:
+        """Compulsory bytes and operations: scales count two bytes, those of blocks four, zero
+        points one; activations and outputs two an element."""
+        heads, rows = workload.heads, workload.tokens
+        scales = number_format.scale_count(heads, workload.reduction, workload.columns)
+        scale_bytes = scales * ((4 if self.block else 2) + number_format.zero_points)
+        weight_only = number_format.activation.bits == 16
+        return Traffic(
+            weight_bytes=workload.weights * number_format.weight.bits // 8 + scale_bytes,
+            activation_bytes=2 * heads * rows * workload.reduction,
+            output_bytes=2 * heads * rows * workload.columns,
+            flops=workload.flops,
+            dequantized_weights=workload.weights if weight_only else 0,
+            math="bf16" if weight_only else number_format.weight.value,
+            tokens=rows,
+        )
+
+    def _module(self) -> Any:
+        try:
+            return import_module(f"kernel_compass.kernels.{self.file}")
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "triton"):
+                raise
+            raise MissingDependency(f"{self.name} needs {error.name}.", INSTALL_TORCH) from error
+
+
+OWN_W8A8 = WiderKernel("own_w8a8", "w8a8", frozenset({Code.INT8, Code.FP8}), True)
+OWN_FP8_BLOCK = WiderKernel("own_fp8_block", "fp8_block", frozenset({Code.FP8}), True, block=True)
+STUDY_W4A16 = WiderKernel("study_w4a16", "study_w4a16", frozenset({Code.INT4}), False)
+STUDY_W8A8 = WiderKernel("study_w8a8", "study_w8a8", frozenset({Code.INT8, Code.FP8}), True)
+
+
+@dataclass(frozen=True)
+class OwnWider:
+    """The provider of these four."""
+
+    name: str = "own"
+    extra: str | None = None
+
+    def version(self) -> str | None:
+        """This package's."""
+        return __version__
+
+    def implementations(self) -> Sequence[WiderKernel]:
+        """What it offers; importable without torch and triton."""
+        return (OWN_W8A8, OWN_FP8_BLOCK, STUDY_W4A16, STUDY_W8A8)

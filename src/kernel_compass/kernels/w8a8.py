@@ -1,0 +1,243 @@
+"""int8 and e4m3 products with the activations quantized in the kernel, row by row. Needs triton.
+
+`out[h, m, n] = (a_codes[h, m] @ w_codes[h, :, n]) * a_scale[h, m] * w_scale[h, n]`. A separate
+quantizing launch costs as much as a small product; here every program quantizes the rows it needs,
+after it has asked for its weights. Where K does not fit one tile, it reads its rows twice: once for
+their largest magnitude.
+
+Bitwise the same from run to run. int8: each output row is also the same under any tile and in any
+batch, for integer sums are exact; e4m3: the same in any batch under one configuration. A row that
+holds an infinity or a NaN comes out without finite numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product as combinations
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from kernel_compass.kernels.plain_layouts import (
+    columns_first,
+    next_power_of_2,
+    scales_of,
+    with_heads,
+)
+from kernel_compass.kernels.quantized import QuantizedWeight
+from kernel_compass.kernels.rounding import divided, magnitude_bits, narrowed, quantized, row_scale
+from kernel_compass.records.contracts import Config, Prepared
+from kernel_compass.records.number_format import Code
+from kernel_compass.records.workload import Workload
+
+CAPABILITIES = {Code.INT8: (8, 0), Code.FP8: (8, 9)}
+"""The oldest compute capability for each kind of code: e4m3 arithmetic began with 8.9."""
+LONGEST_REDUCTION = {Code.INT8: (2**31 - 1) // 127**2, Code.FP8: 2**31 - 1}
+"""K up to which a 32-bit integer holds every sum."""
+SHARED_BYTES = {(8, 0): 166_912, (8, 9): 101_376, (9, 0): 232_448, (10, 0): 232_448}
+"""Shared memory a block may have, by the newest capability listed that is not above the GPU's."""
+EXACT = tl.constexpr(128)
+"""K after which e4m3 sums leave the tensor core, whose own sums keep about 14 bits."""
+
+
+@triton.jit
+def load_tile(base, rows, columns, stride, row_count, column_count, EVEN: tl.constexpr):
+    """`[rows, columns]` of a row-major matrix, zero outside; `EVEN`: columns are all inside."""
+    inside = rows[:, None] < row_count
+    if not EVEN:
+        inside = inside & (columns[None, :] < column_count)
+    return tl.load(base + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def multiply(x, w, INT8: tl.constexpr, SWAP: tl.constexpr):
+    """`x [M, K] @ w [N, K].T`, as `[N, M]` where the weights are the left operand."""
+    left = w if SWAP else x
+    right = tl.trans(x) if SWAP else tl.trans(w)
+    if INT8:
+        total = tl.dot(left, right, out_dtype=tl.int32)
+    else:
+        total = tl.dot(left, right, max_num_imprecise_acc=min(EXACT, x.shape[1]))
+    return total
+
+
+@triton.jit
+def matrix_product(
+    a,
+    w,
+    w_scales,
+    out,
+    M,
+    N,
+    K,
+    stride_ah,
+    stride_am,
+    stride_wh,
+    stride_wn,
+    stride_sh,
+    stride_oh,
+    stride_om,
+    INT8: tl.constexpr,
+    SINGLE: tl.constexpr,
+    EVEN: tl.constexpr,
+    SWAP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """One tile `[BLOCK_M, BLOCK_N]` of one head a program. Tiles of the same columns are together,
+    so that L2 serves the weights to all but the first of them."""
+    row_tiles = tl.cdiv(M, BLOCK_M)
+    head = tl.program_id(1).to(tl.int64)
+    first_m = ((tl.program_id(0) % row_tiles) * BLOCK_M).to(tl.int64)
+    first_n = ((tl.program_id(0) // row_tiles) * BLOCK_N).to(tl.int64)
+    a += head * stride_ah + first_m * stride_am
+    w += head * stride_wh + first_n * stride_wn
+    m = tl.arange(0, BLOCK_M)
+    n = tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    rows = M - first_m
+    columns = N - first_n
+    LARGEST: tl.constexpr = 127.0 if INT8 else 448.0
+    if SINGLE:
+        codes = load_tile(w, n, k, stride_wn, columns, stride_wn, EVEN)
+        x = load_tile(a, m, k, stride_am, rows, K, EVEN).to(tl.float32)
+        scale = row_scale(tl.max(magnitude_bits(x), axis=1), LARGEST)
+        total = multiply(quantized(divided(x, scale), INT8), codes, INT8, SWAP)
+    else:
+        bits = tl.zeros((BLOCK_M,), tl.int32)
+        for first in tl.range(0, K, BLOCK_K):
+            x = load_tile(a, m, first + k, stride_am, rows, K, EVEN)
+            bits = tl.maximum(bits, tl.max(magnitude_bits(x), axis=1))
+        scale = row_scale(bits, LARGEST)
+        kind: tl.constexpr = tl.int32 if INT8 else tl.float32
+        total = tl.zeros((BLOCK_N, BLOCK_M) if SWAP else (BLOCK_M, BLOCK_N), kind)
+        for first in tl.range(0, K, BLOCK_K):
+            codes = load_tile(w, n, first + k, stride_wn, columns, stride_wn, EVEN)
+            x = load_tile(a, m, first + k, stride_am, rows, K, EVEN).to(tl.float32)
+            total += multiply(quantized(divided(x, scale), INT8), codes, INT8, SWAP)
+    if SWAP:
+        total = tl.trans(total)
+    w_scale = tl.load(w_scales + head * stride_sh + first_n + n, mask=n < columns, other=0.0)
+    y = total.to(tl.float32) * w_scale.to(tl.float32)[None, :] * scale[:, None]
+    at = (
+        out + head * stride_oh + first_m * stride_om + first_n + m[:, None] * stride_om + n[None, :]
+    )
+    inside = (m[:, None] < rows) & (n[None, :] < columns)
+    tl.store(at, narrowed(y, out.dtype.element_ty), mask=inside)
+
+
+def shared_limit(capability: tuple[int, int] | None) -> int:
+    """Bytes of shared memory a block may use; the smallest known where the GPU is not known."""
+    known = [size for oldest, size in SHARED_BYTES.items() if capability and oldest <= capability]
+    return known[-1] if known else min(SHARED_BYTES.values())
+
+
+def default_config(workload: Workload, capability: tuple[int, int] | None) -> Config:
+    """The rule that ships: tiles for the rows at hand; weights as the left operand where too few
+    rows would keep Hopper's wide instruction away."""
+    rows = min(max(next_power_of_2(workload.tokens), 16), 64)
+    swap = rows < 64 and capability is not None and capability >= (9, 0)
+    single = workload.reduction <= 512
+    depth = max(next_power_of_2(workload.reduction), 32) if single else 256
+    return {
+        "BLOCK_M": rows,
+        "BLOCK_N": 64,
+        "BLOCK_K": depth if rows < 64 else min(depth, 128),
+        "SWAP": swap,
+        "num_warps": 4,
+        "num_stages": 1 if single and rows < 64 else 3,
+    }
+
+
+def space(workload: Workload, capability: tuple[int, int] | None) -> Sequence[Config]:
+    """All configurations that may be tried, the default first."""
+    default = default_config(workload, capability)
+    found = [default]
+    rows_wanted = min(max(next_power_of_2(workload.tokens), 16), 128)
+    deepest = max(next_power_of_2(workload.reduction), 32)
+    for rows, columns, depth, swap, warps, stages in combinations(
+        sorted({rows_wanted, max(rows_wanted // 2, 16)}),
+        (32, 64, 128, 256),
+        [size for size in (64, 128, 256, 512) if size <= max(deepest, 64)],
+        (False, True),
+        (2, 4, 8),
+        (1, 2, 3, 4, 5),
+    ):
+        config: Config = {
+            "BLOCK_M": rows,
+            "BLOCK_N": columns,
+            "BLOCK_K": depth,
+            "SWAP": swap,
+            "num_warps": warps,
+            "num_stages": stages,
+        }
+        if config != default and fits(config, workload, capability):
+            found.append(config)
+    return found
+
+
+def fits(config: Config, workload: Workload, capability: tuple[int, int] | None) -> bool:
+    """Whether a configuration is worth compiling: it fits shared memory and registers, keeps its
+    warps busy, and asks for stages only where there is a loop to stage."""
+    rows, columns, depth = (int(config[name]) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    threads, stages = 32 * int(config["num_warps"]), int(config["num_stages"])
+    single = depth >= workload.reduction
+    staged = (columns + 2 * rows) * depth * max(stages - 1, 1)
+    return (
+        staged + (columns + rows) * depth <= shared_limit(capability)
+        and 4 <= rows * columns // threads <= 128
+        and (columns + rows) * depth // threads <= 512
+        and (stages == 1 if single else stages > 1)
+        and (not config["SWAP"] or (columns >= 64 and threads >= 128))
+    )
+
+
+def pack(weight: QuantizedWeight) -> tuple[Any, ...]:
+    """`codes (H, N, K')` with K contiguous and padded to 16 bytes, `scales (H, N)` as they came."""
+    return columns_first(weight.codes), scales_of(weight).reshape(weight.heads, -1).contiguous()
+
+
+def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+    """One launch.
+
+    Args:
+        prepared: its workload says K, its configuration is one of `space`.
+        streamed: from `pack`.
+        a: `(H, M, K)` or `(M, K)` bfloat16, float16 or float32, the last dimension dense.
+        out: `(H, M, N)` or `(M, N)` likewise; a new one of the type of `a` where `None`.
+    """
+    codes, scales = streamed
+    heads, columns, padded = codes.shape
+    reduction, config = prepared.workload.reduction, prepared.config
+    x = with_heads(a, "a", (heads, None, reduction))
+    rows = x.shape[1]
+    if out is None:
+        out = a.new_empty((*a.shape[:-1], columns))
+    y = with_heads(out, "out", (heads, rows, columns))
+    if not rows * heads * columns:
+        return out
+    depth = int(config["BLOCK_K"])
+    tiles = -(-rows // int(config["BLOCK_M"])) * -(-columns // int(config["BLOCK_N"]))
+    matrix_product[(tiles, heads)](
+        x,
+        codes,
+        scales,
+        y,
+        rows,
+        columns,
+        reduction,
+        x.stride(0),
+        x.stride(1),
+        codes.stride(0),
+        padded,
+        scales.stride(0),
+        y.stride(0),
+        y.stride(1),
+        INT8=not codes.dtype.is_floating_point,
+        SINGLE=depth >= reduction,
+        EVEN=reduction % depth == 0,
+        **config,
+    )
+    return out
