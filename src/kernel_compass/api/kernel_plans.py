@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from kernel_compass.analysis.cache_fit import cache_fit
@@ -10,6 +10,7 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.format_traffic import format_traffic
 from kernel_compass.api.calibration_choice import advised_calibration
 from kernel_compass.api.kernel_requests import Item, TableRequest
+from kernel_compass.kernels.providers import registry
 from kernel_compass.records.advice import CacheFit
 from kernel_compass.records.calibration import Basis, Calibration
 from kernel_compass.records.kernel_table import KernelRow, KernelTable, RowStatus
@@ -40,6 +41,16 @@ def plan_kernels(request: TableRequest, gpu: str | None = None) -> KernelTable:
         for regime in request.regimes
     ]
     return kernel_table(rows, calibration)
+
+
+def check_implementations(names: Iterable[str]) -> None:
+    """Whether there are implementations of these names.
+
+    Raises:
+        UsageError: there is none of a name.
+    """
+    for name in names:
+        registry.implementation(name)
 
 
 def kernel_table(

@@ -122,11 +122,13 @@ class TableRun:
         self._bench = bench
         self._tell = tell or (lambda _: None)
         self._environment = bench.device.environment()
-        self._known = {(r.key, r.machine) for r in known if r.status is RowStatus.MEASURED}
+        self._known = {(r.key, r.machine): r for r in known if r.status is RowStatus.MEASURED}
         self._packed: dict[tuple[str, str], _Packed] = {}
         self._done = 0
         for name in request.implementations or ():
             bench.choices.implementation(name)
+        self.kept: list[KernelRow] = []
+        """Rows of the request that were measured earlier."""
         self.refused: list[KernelRow] = []
         """Rows of implementations that were named and cannot do what was asked."""
         self._cells = {item: self._wanted(item) for item in request.items}
@@ -221,8 +223,11 @@ class TableRun:
             self.refused.append(replace(row, implementation=name, status=status, reason=why))
 
     def _missing(self, cell: Cell) -> bool:
-        rows = (self._blank(cell, regime) for regime in self._request.regimes)
-        return any((row.key, row.machine) not in self._known for row in rows)
+        rows = [self._blank(cell, regime) for regime in self._request.regimes]
+        found = [self._known.get((row.key, row.machine)) for row in rows]
+        if None not in found:
+            self.kept += [row for row in found if row is not None]
+        return None in found
 
     def _planned(self, item: Item, number_format: NumberFormat, regime: Regime) -> KernelRow:
         bench = self._bench
