@@ -22,12 +22,7 @@ if TYPE_CHECKING:
     from kernel_compass.api.comparing import compare, hold_out
     from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
     from kernel_compass.api.kernel_plans import check_implementations, plan_kernels
-    from kernel_compass.api.kernel_requests import (
-        Layout,
-        TableRequest,
-        mla_items,
-        sweep_items,
-    )
+    from kernel_compass.api.kernel_requests import TableRequest, mla_items, sweep_items
     from kernel_compass.api.kernels import open_table, profile_kernels
     from kernel_compass.api.machine import doctor
     from kernel_compass.api.measuring import (
@@ -44,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColdCheck",
-    "Layout",
     "Recipe",
     "Subject",
     "TableRequest",
@@ -91,7 +85,7 @@ _MODULES = {
     "comparing": ("compare", "hold_out"),
     "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
     "kernel_plans": ("check_implementations", "plan_kernels"),
-    "kernel_requests": ("Layout", "TableRequest", "mla_items", "sweep_items"),
+    "kernel_requests": ("TableRequest", "mla_items", "sweep_items"),
     "kernels": ("open_table", "profile_kernels"),
     "machine": ("doctor",),
     "calibrating": ("calibrate",),

@@ -82,9 +82,9 @@ class TorchCase:
         """NaN everywhere, so that what a kernel leaves out shows."""
         torch, w = torch_library(), self._workload
         kind = torch.float16 if self.weight.format.activation is Code.FP16 else torch.bfloat16
-        view, base = _held(torch.empty, w, w.columns, self._layout, kind, self.a.device)
-        base.fill_(float("nan"))
-        return view
+        shape = _shape(w, w.columns, self._layout)
+        base = torch.full(shape, float("nan"), dtype=kind, device=self.a.device)
+        return _view(base, w, self._layout)
 
     def check(self, output: Tensor) -> TorchChecked:
         """Fidelity against the dequantized operands, and the error against full precision."""
@@ -93,7 +93,9 @@ class TorchCase:
             self._full = product(self.a, self._full_weight)
         found = check_fidelity(output, self._expected)
         if found.fault is not None:
-            return TorchChecked(f"{found.fault.value}: {found.reason}", found.relative_frobenius, None)
+            return TorchChecked(
+                f"{found.fault.value}: {found.reason}", found.relative_frobenius, None
+            )
         return TorchChecked(None, found.relative_frobenius, format_error(output, self._full))
 
 
@@ -146,15 +148,14 @@ class TorchOperands:
             self._full = (shape, values.t().unsqueeze(0) if linear else values)
         return self._full[1]
 
-    def _activations(self, workload: Workload, number_format: NumberFormat, layout: Layout) -> Tensor:
+    def _activations(
+        self, workload: Workload, number_format: NumberFormat, layout: Layout
+    ) -> Tensor:
         torch = self._torch
         kind = torch.float16 if number_format.activation is Code.FP16 else torch.bfloat16
-        seed = self._seed + 1 + workload.tokens
-
-        def draw(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
-            return self._random(shape, dtype, seed)
-
-        return _held(draw, workload, workload.reduction, layout, kind, self._where)[0]
+        shape = _shape(workload, workload.reduction, layout)
+        base = self._random(shape, kind, self._seed + 1 + workload.tokens)
+        return _view(base, workload, layout)
 
     def _random(self, shape: tuple[int, ...], dtype: Any, seed: int) -> Tensor:
         torch = self._torch
@@ -162,19 +163,18 @@ class TorchOperands:
         return torch.randn(shape, generator=generator, dtype=dtype, device=self._where)
 
 
-def _held(
-    make: Any, workload: Workload, width: int, layout: Layout, dtype: Any, device: Any
-) -> tuple[Tensor, Tensor]:
-    """A `(H, M, width)` or `(M, width)` tensor in a layout, and the memory that it is a view of."""
-    w = workload
-    if w.op is Op.LINEAR:
-        base = make((w.tokens, width), dtype=dtype, device=device)
-        return base, base
-    if layout is Layout.CONTIGUOUS:
-        base = make((w.heads, w.tokens, width), dtype=dtype, device=device)
-        return base, base
-    base = make((w.tokens, w.heads, width), dtype=dtype, device=device)
-    return base.transpose(0, 1), base
+def _shape(workload: Workload, width: int, layout: Layout) -> tuple[int, ...]:
+    """Of the memory that activations or outputs lie in."""
+    heads, tokens = workload.heads, workload.tokens
+    if workload.op is Op.LINEAR:
+        return tokens, width
+    return (heads, tokens, width) if layout is Layout.CONTIGUOUS else (tokens, heads, width)
+
+
+def _view(base: Tensor, workload: Workload, layout: Layout) -> Tensor:
+    """That memory as `(H, M, width)`, or `(M, width)` of a linear."""
+    strided = workload.op is Op.BMM and layout is Layout.SERVING
+    return base.transpose(0, 1) if strided else base
 
 
 def _target(torch: Any, where: str) -> Target:

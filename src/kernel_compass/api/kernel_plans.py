@@ -18,7 +18,9 @@ from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import Workload
 
-FloorOf: TypeAlias = Callable[[Workload, NumberFormat, Regime, int | None], tuple[float, str] | None]
+FloorOf: TypeAlias = Callable[
+    [Workload, NumberFormat, Regime, int | None], tuple[float, str] | None
+]
 """Floor in microseconds and its basis in words, for a number of launches a replay."""
 
 
@@ -108,5 +110,3 @@ def calibrated_floors(calibration: Calibration) -> FloorOf:
         return found.time_us, f"calibration {calibration.name}{guessed}"
 
     return of
-
-

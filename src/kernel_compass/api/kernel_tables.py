@@ -80,7 +80,6 @@ class Cell:
         what = f"{w.name} {w.shape_text}" if w.name else w.shape_text
         return f"{what} {self.format.name} {self.implementation.name}"
 
-
     @property
     def range_name(self) -> str:
         """The same without what ncu's `--nvtx-include` gives a meaning: `q_absorb.bmm_...`."""
@@ -169,7 +168,8 @@ class TableRun:
         Returns:
             The ranges' names, and the kernels that failed with the reason.
         """
-        named, failed = [], []
+        named: list[str] = []
+        failed: list[str] = []
         for cell in (cell for cells in self._cells.values() for cell in cells):
             self._tell(TableProgress(cell.text, len(named) + len(failed), self.total))
             try:
@@ -259,9 +259,7 @@ class TableRun:
                 yield replace(row, status=RowStatus.FAILED, reason=one_line(error))
                 self._check_alive()
 
-    def _timed(
-        self, row: KernelRow, ready: Ready, baseline: Mapping[Regime, float]
-    ) -> KernelRow:
+    def _timed(self, row: KernelRow, ready: Ready, baseline: Mapping[Regime, float]) -> KernelRow:
         bench, subject = self._bench, ready.subject()
         n = launches(self._request, row.workload, row.regime, bench)
         if row.regime is Regime.COLD:
@@ -285,7 +283,7 @@ class TableRun:
         )
 
     def _rotated(self, packed: _Packed, subject: Subject) -> tuple[tuple[Tensor, ...], ...]:
-        """Copies of the streamed operands; where memory is short, in place of the other kernels'."""
+        """Copies of the streamed operands; where memory is short, other kernels' are given up."""
         bench = self._bench
         if bench.device.free_bytes() < ROOMY * (bench.options.rotation_bytes or ROTATION_BYTES):
             for other in self._packed.values():
@@ -405,10 +403,12 @@ def launches(request: TableRequest, workload: Workload, regime: Regime, bench: B
 
 def one_line(error: BaseException) -> str:
     """An error in a line that fits into a table."""
-    if isinstance(error, KernelCompassError):
-        return shortened(error.found)
-    first = (str(error).strip().splitlines() or [""])[0]
-    return shortened(f"{type(error).__name__}: {first}" if first else type(error).__name__)
+    known = isinstance(error, KernelCompassError)
+    lines = (
+        str(error.found if isinstance(error, KernelCompassError) else error).strip().splitlines()
+    )
+    first = lines[0] if lines else ""
+    return shortened(first if known else f"{type(error).__name__}: {first}".removesuffix(": "))
 
 
 def _power_of_two(value: float) -> int:

@@ -19,6 +19,7 @@ from kernel_compass.cli.table_options import (
     PrecisionsOption,
     RegimeOption,
     formats_named,
+    layout_of,
     table_regimes,
     words_of,
 )
@@ -80,8 +81,7 @@ def mla(
     from kernel_compass import api
 
     items = api.mla_items(model, tokens_of(tokens), tp)
-    layout = api.Layout.CONTIGUOUS if contiguous else api.Layout.SERVING
-    request = api.TableRequest(items, formats, regimes, names or None, layout)
+    request = api.TableRequest(items, formats, regimes, names or None, layout_of(contiguous))
     if ncu_mode:
         profile(request, device or 0, _ncu_command)
     elif dry_run:

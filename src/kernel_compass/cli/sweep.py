@@ -20,6 +20,7 @@ from kernel_compass.cli.table_options import (
     PrecisionsOption,
     RegimeOption,
     formats_named,
+    layout_of,
     sizes_of,
     table_regimes,
     words_of,
@@ -79,8 +80,7 @@ def sweep(
     from kernel_compass import api
 
     items = api.sweep_items(h, reduction, columns, batches)
-    layout = api.Layout.CONTIGUOUS if contiguous else api.Layout.SERVING
-    request = api.TableRequest(items, formats, regimes, names or None, layout)
+    request = api.TableRequest(items, formats, regimes, names or None, layout_of(contiguous))
     if dry_run:
         plan(request, gpu, outlet, names)
     else:

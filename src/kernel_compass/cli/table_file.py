@@ -60,7 +60,9 @@ class TableFile:
                 return decode(data).rows
             return decode_csv(data.decode()).rows
         except (UsageError, UnicodeDecodeError) as error:
-            raise self._unusable(error.found if isinstance(error, UsageError) else str(error)) from None
+            raise self._unusable(
+                error.found if isinstance(error, UsageError) else str(error)
+            ) from None
 
     def _unusable(self, why: str) -> UsageError:
         found = f"--output {self.path} exists and cannot be continued: {why}"

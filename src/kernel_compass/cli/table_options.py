@@ -13,6 +13,7 @@ from kernel_compass.cli.shapes import MAX_DIMENSION
 from kernel_compass.errors import UsageError, shortened
 
 if TYPE_CHECKING:
+    from kernel_compass.records.kernel_table import Layout
     from kernel_compass.records.number_format import NumberFormat
     from kernel_compass.records.profile import Regime
 
@@ -111,6 +112,13 @@ def table_regimes(texts: Sequence[str] | None) -> tuple[Regime, ...]:
 
     words = [word for text in texts or () for word in words_of(text)]
     return regimes_named(words) or MEASURED_REGIMES
+
+
+def layout_of(contiguous: bool) -> Layout:
+    """How activations and outputs lie."""
+    from kernel_compass.records.kernel_table import Layout
+
+    return Layout.CONTIGUOUS if contiguous else Layout.SERVING
 
 
 def sizes_of(option: str, text: str) -> tuple[int, ...]:

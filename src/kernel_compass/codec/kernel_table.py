@@ -68,7 +68,9 @@ def encode_csv(table: KernelTable) -> str:
     writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for row in table.rows:
-        writer.writerow({k: v for k, v in msgspec.to_builtins(_document(row)).items() if v is not None})
+        writer.writerow(
+            {k: v for k, v in msgspec.to_builtins(_document(row)).items() if v is not None}
+        )
     return stream.getvalue()
 
 
@@ -187,9 +189,7 @@ def _row(document: RowDocument) -> KernelRow:
 
 def _environment(d: RowDocument) -> Environment | None:
     device = Device(d.device, d.compute_capability, d.sm_count, d.l2_bytes)
-    found = Environment(
-        device, d.driver, d.torch, d.triton, d.python, d.kernel_compass, d.date
-    )
+    found = Environment(device, d.driver, d.torch, d.triton, d.python, d.kernel_compass, d.date)
     return None if found == Environment(Device()) else found
 
 

@@ -138,9 +138,7 @@ class StreamingFloors:
         self._found: dict[tuple[PackedShape, Regime, int | None], StreamedFloor] = {}
         self._best: dict[tuple[int, int, Regime], tuple[PackedConfig, ...]] = {}
 
-    def of(
-        self, shape: PackedShape, regime: Regime, launches: int | None = None
-    ) -> StreamedFloor:
+    def of(self, shape: PackedShape, regime: Regime, launches: int | None = None) -> StreamedFloor:
         """The floor of these bytes in a regime.
 
         Args:
@@ -156,9 +154,7 @@ class StreamingFloors:
             self._found[key] = self._measured(shape, regime, launches)
         return self._found[key]
 
-    def _measured(
-        self, shape: PackedShape, regime: Regime, launches: int | None
-    ) -> StreamedFloor:
+    def _measured(self, shape: PackedShape, regime: Regime, launches: int | None) -> StreamedFloor:
         weights = (shape.weight_bytes, shape.scale_bytes, regime)
         configs = self._best.get(weights, self._configs)
         times = sorted(
@@ -174,9 +170,7 @@ class StreamingFloors:
         options = replace(self._options, launches=launches)
         subject = self._subject(shape, config, regime, launches)
         found = measure(subject, self._device, regime, options=options)
-        return StreamedFloor(
-            found.median_us, config, found.spread_pct, found.launches_per_replay
-        )
+        return StreamedFloor(found.median_us, config, found.spread_pct, found.launches_per_replay)
 
     def _subject(
         self, shape: PackedShape, config: PackedConfig, regime: Regime, launches: int | None

@@ -78,7 +78,9 @@ class KernelRow:
 
     def __post_init__(self) -> None:
         if (self.time_us is not None) is not (self.status is RowStatus.MEASURED):
-            raise ValueError(f"a row that is {self.status.value} and its time contradict each other")
+            raise ValueError(
+                f"a row that is {self.status.value} and its time contradict each other"
+            )
         if self.time_us is not None and not self.time_us > 0:
             raise ValueError(f"{self.time_us} us is no time")
         unknown = self.format_error_pct is None

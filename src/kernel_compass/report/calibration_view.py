@@ -13,8 +13,8 @@ from kernel_compass.records.calibration import (
     Quantity,
     StreamCurve,
 )
-from kernel_compass.report.sparks import spark
 from kernel_compass.report.phrases import device_text, plain
+from kernel_compass.report.sparks import spark
 from kernel_compass.units import MIB, MISSING, bytes_text, duration_text, quantity_text
 
 _FORMATS = {"bf16": "TFLOP/s", "fp8": "TFLOP/s", "int8": "TOP/s", "fp32": "TFLOP/s"}

@@ -15,13 +15,16 @@ from kernel_compass.report.formats import Format, Style
 from kernel_compass.report.phrases import count_text, plain
 from kernel_compass.units import MISSING, bytes_text, duration_text
 
-LEGEND = (
-    "time: one launch in a CUDA graph, the slope between n and 2n launches; checked against float64 "
-    "first",
-    "floor: what streaming the same bytes takes here; achievable, not a physical bound",
+FLOOR_LEGEND = (
+    "floor: what streaming the same bytes takes (~ where extrapolated); achievable, not a bound"
+)
+TIME_LEGEND = (
+    "time: one launch in a CUDA graph, the slope between n and 2n launches; the output was checked "
+    "against float64 first",
     "headroom: time / floor; GB/s: compulsory bytes (weights, activations, outputs once) / time",
-    f"x bf16: time of {BASELINE} in the same run / time; error: relative Frobenius, against float64 "
-    "at full precision (format and kernel) and on the dequantized operands (kernel alone)",
+    f"x bf16: time of {BASELINE} in the same run / time",
+    "error: relative Frobenius against float64 at full precision, format and kernel together; "
+    "kernel's: against float64 on the dequantized operands",
     "x layers: the launch in every layer of the model",
 )
 
@@ -78,10 +81,20 @@ def render_kernel_table(table: KernelTable, kind: Format, style: Style) -> str:
     if kind is Format.CSV:
         return encode_csv(table)
     if kind is Format.MARKDOWN:
-        from kernel_compass.report.kernel_table_markdown import write
-    else:
-        from kernel_compass.report.kernel_table_terminal import write
-    return write(table, style)
+        from kernel_compass.report import kernel_table_markdown
+
+        return kernel_table_markdown.write(table, style)
+    from kernel_compass.report import kernel_table_terminal
+
+    return kernel_table_terminal.write(table, style)
+
+
+def remarks(table: KernelTable) -> list[str]:
+    """What to know of the numbers."""
+    measured = any(row.time_us is not None for row in table.rows)
+    own = [f"calibration {table.calibration}: {plain(text)}" for text in table.notes]
+    legend = (FLOOR_LEGEND, *TIME_LEGEND) if measured else (FLOOR_LEGEND,)
+    return [*(own if table.calibration else map(plain, table.notes)), *legend]
 
 
 def title(table: KernelTable) -> str:
@@ -90,7 +103,11 @@ def title(table: KernelTable) -> str:
     parts = []
     if machine is not None:
         parts.append(machine.device.name or "unknown GPU")
-        versions = (("driver", machine.driver), ("torch", machine.torch), ("triton", machine.triton))
+        versions = (
+            ("driver", machine.driver),
+            ("torch", machine.torch),
+            ("triton", machine.triton),
+        )
         parts += [f"{name} {version}" for name, version in versions if version]
         parts += [machine.date] if machine.date else []
     if table.calibration is not None:
@@ -119,7 +136,7 @@ def groups(table: KernelTable) -> list[Group]:
 def columns_of(group: Group) -> list[Column]:
     """The columns in which some row has something to say."""
     varied = len({row.workload.columns for row in group.rows}) > 1
-    always = {"M", "format", "weights", "floor", "time"}
+    always = {"M", "format", "weights", "floor"}
     always |= {"N"} if varied else set()
     return [
         column
@@ -138,8 +155,12 @@ def totals(table: KernelTable) -> list[Total]:
         key = (row.workload.tokens, row.regime, row.format.name, row.implementation or MISSING)
         found.setdefault(key, []).append(row)
     return [
-        Total(*key, sum(r.time_us or 0.0 for r in each), sum(r.model_us or 0.0 for r in each),
-              _baseline(each))
+        Total(
+            *key,
+            sum(r.time_us or 0.0 for r in each),
+            sum(r.model_us or 0.0 for r in each),
+            _baseline(each),
+        )
         for key, each in found.items()
         if len(products) > 1 and {r.workload.name for r in each} == products
     ]
@@ -241,7 +262,7 @@ _COLUMNS = (
     Column("kernel", lambda r: plain(r.implementation or MISSING), left=True),
     Column("weights", lambda r: bytes_text(r.weight_bytes), priority=3),
     Column("bytes", lambda r: bytes_text(r.moved_bytes), priority=6),
-    Column("in L2", _fit, left=True, priority=5),
+    Column("fits L2", _fit, left=True, priority=5),
     Column("time", lambda r: duration_text(r.time_us)),
     Column("floor", _floor),
     Column("headroom", lambda r: _ratio(r.headroom)),

@@ -28,7 +28,7 @@ def _lines(table: KernelTable) -> Iterator[str]:
     for text in (*words.failures(table), *words.doubts(table.rows)):
         yield from ("", f"**{escape(text)}**")
     yield ""
-    yield from (f"- {escape(text)}" for text in (*table.notes, *words.LEGEND))
+    yield from (f"- {escape(text)}" for text in words.remarks(table))
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -33,9 +33,12 @@ def write(table: KernelTable, style: Style) -> str:
         left = [head in ("regime", "format", "kernel") for head in words.TOTAL_HEADS]
         lines += _aligned(cells, left, style.color)
     for text in (*words.failures(table), *words.doubts(table.rows)):
-        lines += ["", _paint(fill(f"! {text}", width, subsequent_indent=_GAP), _YELLOW, style.color)]
+        lines += [
+            "",
+            _paint(fill(f"! {text}", width, subsequent_indent=_GAP), _YELLOW, style.color),
+        ]
     lines.append("")
-    for text in (*map(plain, table.notes), *words.LEGEND):
+    for text in words.remarks(table):
         lines.append(fill(text, width, subsequent_indent=_GAP))
     return "\n".join(lines) + "\n"
 

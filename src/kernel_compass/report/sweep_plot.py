@@ -127,7 +127,8 @@ def _panel(
         yield f'<polyline points="{path}" fill="none" stroke="{curve.color}"{dash}/>'
         if not curve.dashed:
             for a, b in curve.points:
-                yield f'<circle cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="2.2" fill="{curve.color}"/>'
+                place = f'cx="{x.at(a):.1f}" cy="{y.at(b):.1f}"'
+                yield f'<circle {place} r="2.2" fill="{curve.color}"/>'
 
 
 def _legend(curves: Sequence[Curve]) -> Iterator[str]:
@@ -138,7 +139,9 @@ def _legend(curves: Sequence[Curve]) -> Iterator[str]:
         yield f'<text x="{_LEFT + 30}" y="{at + 4:.1f}">{escape(curve.label)}</text>'
 
 
-def _segment(x1: float, y1: float, x2: float, y2: float, color: str, dash: str | None = None) -> str:
+def _segment(
+    x1: float, y1: float, x2: float, y2: float, color: str, dash: str | None = None
+) -> str:
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
     return f'<line {ends} stroke="{color}"{dashed}/>'
@@ -152,4 +155,3 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
 def _ticks(axis: _Axis) -> list[float]:
     first, last = round(log2(axis.low)), round(log2(axis.high))
     return [2.0**power for power in range(first, last + 1)]
-
