@@ -37,7 +37,7 @@ class FakeCase:
 
 @dataclass
 class FakeOperands:
-    target: Target = Target("cuda", (9, 0), "simulated GPU", 132)
+    target: Target = field(default_factory=lambda: Target("cuda", (9, 0), "simulated GPU", 132))
     cases: list = field(default_factory=list)
     wrong: set = field(default_factory=set)
 

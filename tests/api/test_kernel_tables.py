@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from api.fake_kernels import FakeChoices, FakeKernel, FakeOperands, formats
 
+from kernel_compass.api.kernel_cells import Bench
 from kernel_compass.api.kernel_requests import Item, TableRequest, mla_items, sweep_items
-from kernel_compass.api.kernel_tables import Bench, TableRun
+from kernel_compass.api.kernel_tables import TableRun
 from kernel_compass.codec.kernel_table import merged
 from kernel_compass.errors import MeasurementError, UsageError
 from kernel_compass.measurement.simulated import SimulatedDevice

@@ -9,10 +9,11 @@ from typing import Any
 
 from kernel_compass.analysis.format_traffic import output_bytes, stored_weight
 from kernel_compass.api.calibration_choice import capture_calibration
+from kernel_compass.api.kernel_cells import OPTIONS, Bench
 from kernel_compass.api.kernel_operands import TorchOperands
 from kernel_compass.api.kernel_plans import FloorOf, calibrated_floors, kernel_table
 from kernel_compass.api.kernel_requests import TableRequest
-from kernel_compass.api.kernel_tables import OPTIONS, Bench, OnProgress, TableRun, one_line
+from kernel_compass.api.kernel_tables import OnProgress, TableRun
 from kernel_compass.errors import MeasurementCause, MeasurementError, MissingDependency
 from kernel_compass.kernels.providers import registry
 from kernel_compass.measurement.floors import PackedShape, StreamingFloors
@@ -166,6 +167,3 @@ def nvtx_range(torch: Any) -> Range:
             torch.cuda.nvtx.range_pop()
 
     return marked
-
-
-__all__ = ["OpenTable", "one_line", "open_table", "profile_kernels"]
