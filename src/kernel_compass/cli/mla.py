@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernel_compass.cli.options import FormatOption, JsonOption, OutputOption
+from kernel_compass.cli.options import FormatOption, JsonOption
 from kernel_compass.cli.output import chosen_format
 from kernel_compass.cli.shapes import tokens_of
 from kernel_compass.cli.table_options import (
@@ -18,6 +18,7 @@ from kernel_compass.cli.table_options import (
     ImplementationsOption,
     PrecisionsOption,
     RegimeOption,
+    TableOutputOption,
     formats_named,
     layout_of,
     table_regimes,
@@ -64,13 +65,12 @@ def mla(
     again: AgainOption = False,
     format: FormatOption = None,
     json: JsonOption = False,
-    output: OutputOption = None,
+    output: TableOutputOption = None,
 ) -> None:
     """Time MLA's two reconstruction products: q_absorb (H x M x 128 x 512) and v_up.
 
     Every kernel is checked against float64 first. For each: time, TFLOP/s, GB/s, headroom over the
-    floor, relative error, a layer and the whole model. --output FILE.json or FILE.csv is written
-    after every row, and the same command goes on from what is there.
+    floor, relative error, a layer and the whole model.
     """
     outlet = Outlet(chosen_format(format, json, output), output)
     formats = formats_named(precisions, PRECISIONS)

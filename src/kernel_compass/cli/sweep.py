@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernel_compass.cli.options import FormatOption, JsonOption, OutputOption
+from kernel_compass.cli.options import FormatOption, JsonOption
 from kernel_compass.cli.output import chosen_format
 from kernel_compass.cli.shapes import MAX_BYTES, tokens_of
 from kernel_compass.cli.table_options import (
@@ -19,6 +19,7 @@ from kernel_compass.cli.table_options import (
     ImplementationsOption,
     PrecisionsOption,
     RegimeOption,
+    TableOutputOption,
     formats_named,
     layout_of,
     sizes_of,
@@ -61,13 +62,12 @@ def sweep(
     plot: PlotOption = None,
     format: FormatOption = None,
     json: JsonOption = False,
-    output: OutputOption = None,
+    output: TableOutputOption = None,
 ) -> None:
     """Time a bmm over the size of its weights, from within L2 to beyond: who wins, and where.
 
     Whether the working set stays in L2 is judged by the measured capacity of the calibration. The
-    baseline, cuBLAS in bf16, is measured beside every kernel. --output FILE.json or FILE.csv is
-    written after every row, and the same command goes on from what is there.
+    baseline, cuBLAS in bf16, is measured beside every kernel.
     """
     outlet = Outlet(chosen_format(format, json, output), output, plot)
     formats = formats_named(precisions, PRECISIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,6 +74,17 @@ ContiguousOption = Annotated[
 DeviceOption = Annotated[
     int | None,
     typer.Option("--device", metavar="INDEX", min=0, help="Which GPU, as CUDA counts. Default: 0."),
+]
+TableOutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Keep the rows in this file (.json or .csv), written whole after every row; what it "
+        "holds of the same kernel, shape, GPU, driver and versions is not measured again. Missing "
+        "folders are created.",
+    ),
 ]
 AgainOption = Annotated[
     bool,
