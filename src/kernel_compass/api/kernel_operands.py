@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kernel_compass.kernels.library import torch_library
@@ -65,18 +66,17 @@ class TorchCase:
     def __init__(
         self,
         weight: QuantizedWeight,
-        full_weight: Tensor,
         a: Tensor,
+        full: Callable[[], Tensor],
         workload: Workload,
         layout: Layout,
     ) -> None:
         self.weight = weight
         self.a = a
-        self._full_weight = full_weight
+        self._full = full
         self._workload = workload
         self._layout = layout
         self._expected: Any = None
-        self._full: Any = None
 
     def new_output(self) -> Tensor:
         """NaN everywhere, so that what a kernel leaves out shows."""
@@ -90,13 +90,12 @@ class TorchCase:
         """Fidelity against the dequantized operands, and the error against full precision."""
         if self._expected is None:
             self._expected = expected(self.a, self.weight)
-            self._full = product(self.a, self._full_weight)
         found = check_fidelity(output, self._expected)
         if found.fault is not None:
             return TorchChecked(
                 f"{found.fault.value}: {found.reason}", found.relative_frobenius, None
             )
-        return TorchChecked(None, found.relative_frobenius, format_error(output, self._full))
+        return TorchChecked(None, found.relative_frobenius, format_error(output, self._full()))
 
 
 class TorchOperands:
@@ -114,6 +113,8 @@ class TorchOperands:
         self.target = _target(self._torch, where)
         self._full: tuple[Any, Tensor] | None = None
         self._quantized: dict[str, QuantizedWeight] = {}
+        self._cases: dict[tuple[Any, ...], TorchCase] = {}
+        self._products: dict[Any, Tensor] = {}
 
     def case(self, workload: Workload, number_format: NumberFormat, layout: Layout) -> TorchCase:
         """Operands of a workload in a format; the same weight for every batch size.
@@ -121,12 +122,26 @@ class TorchOperands:
         Weights are Gaussian with variance 1/K, so that outputs have that of activations, rounded
         to the format's 16-bit activations: what a checkpoint holds before it is quantized.
         """
+        if any(known != workload for known, *_ in self._cases):
+            self._cases, self._products = {}, {}  # references of one workload at a time
+        key = (workload, number_format, layout)
+        if key not in self._cases:
+            self._cases[key] = self._case(workload, number_format, layout)
+        return self._cases[key]
+
+    def _case(self, workload: Workload, number_format: NumberFormat, layout: Layout) -> TorchCase:
         full = self._weight(workload, number_format)
         if number_format.name not in self._quantized:
             self._quantized[number_format.name] = quantize(full, number_format)
         weight = self._quantized[number_format.name]
         a = self._activations(workload, number_format, layout)
-        return TorchCase(weight, full, a, workload, layout)
+
+        def full_product() -> Tensor:
+            if a.dtype not in self._products:
+                self._products[a.dtype] = product(a, full)
+            return self._products[a.dtype]
+
+        return TorchCase(weight, a, full_product, workload, layout)
 
     def same(self, one: Tensor, other: Tensor) -> bool:
         """Whether two tensors hold the same bits in the same shape and strides."""
