@@ -4,13 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all test-gpu lint format types imports check clean help
+.PHONY: demo test test-all test-gpu bench-kernels lint format types imports check clean help
 
 help:
 	@echo "make demo      diagnose the recorded H200 captures; profile live where a GPU with ncu is"
 	@echo "make test      the CPU test suite"
 	@echo "make check     lint, types, import contracts"
 	@echo "make test-gpu  the GPU tests, with the python in PYTHON (needs torch, ncu)"
+	@echo "make bench-kernels  kernels and libraries on this GPU, with the python in PYTHON"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -29,6 +30,9 @@ test: $(STAMP)
 
 test-gpu:
 	KERNEL_COMPASS_REQUIRE_GPU=1 PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -m "gpu or ncu" -p no:cacheprovider $(PYTEST_ARGS)
+
+bench-kernels:
+	PYTHONPATH=src:$$PYTHONPATH $(PYTHON) benchmarks/kernels_bench.py --output $(or $(OUTPUT),data/kernels_bench.json) --compile $(BENCH_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

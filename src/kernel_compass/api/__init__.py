@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     )
     from kernel_compass.api.comparing import compare, hold_out
     from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
+    from kernel_compass.api.kernel_plans import check_implementations, plan_kernels
+    from kernel_compass.api.kernel_requests import TableRequest, mla_items, sweep_items
+    from kernel_compass.api.kernels import open_table, profile_kernels
     from kernel_compass.api.machine import doctor
     from kernel_compass.api.measuring import (
         ColdCheck,
@@ -38,12 +41,14 @@ __all__ = [
     "ColdCheck",
     "Recipe",
     "Subject",
+    "TableRequest",
     "TimingOptions",
     "advise",
     "advise_model",
     "calibrate",
     "calibration",
     "check_calibration_store",
+    "check_implementations",
     "compare",
     "diagnose_files",
     "diagnose_profiles",
@@ -52,13 +57,18 @@ __all__ = [
     "hold_out",
     "machine_calibration",
     "measure",
+    "mla_items",
     "open_device",
+    "open_table",
+    "plan_kernels",
+    "profile_kernels",
     "profile_target",
     "profile_timeline",
     "read_capture",
     "save_calibration",
     "shipped_calibration",
     "shipped_calibrations",
+    "sweep_items",
     "verify_cold",
 ]
 
@@ -74,6 +84,9 @@ _MODULES = {
     ),
     "comparing": ("compare", "hold_out"),
     "diagnosing": ("diagnose_files", "diagnose_profiles", "read_capture"),
+    "kernel_plans": ("check_implementations", "plan_kernels"),
+    "kernel_requests": ("TableRequest", "mla_items", "sweep_items"),
+    "kernels": ("open_table", "profile_kernels"),
     "machine": ("doctor",),
     "calibrating": ("calibrate",),
     "measuring": (

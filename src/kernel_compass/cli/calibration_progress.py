@@ -1,4 +1,4 @@
-"""Progress of a calibration, on standard error only."""
+"""Progress of what is measured part by part, on standard error only."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ProgressLike(Protocol):
         """Parts there are, as far as it is known."""
 
 
-def progress_text(progress: ProgressLike, seconds: float) -> str:
+def progress_text(progress: ProgressLike, seconds: float, doing: str = "calibrating") -> str:
     """`calibrating: 12 of 90 in 31 s, read, rotated, 16 MiB`."""
-    done = f"calibrating: {progress.done} of {progress.total} in {seconds:.0f} s"
+    done = f"{doing}: {progress.done} of {progress.total} in {seconds:.0f} s"
     return f"{done}, {plain(progress.part)[:60]}"
 
 
@@ -43,10 +43,14 @@ class Teller:
 
     Args:
         show: what to do with each.
+        doing: the verb.
     """
 
-    def __init__(self, show: Callable[[ProgressLike, float], None]) -> None:
+    def __init__(
+        self, show: Callable[[ProgressLike, float], None], doing: str = "calibrating"
+    ) -> None:
         self._show = show
+        self._doing = doing
         self._start = time.monotonic()
         self.last = ""
         """The last progress in words."""
@@ -54,18 +58,18 @@ class Teller:
     def __call__(self, progress: ProgressLike) -> None:
         """Show and remember it."""
         seconds = time.monotonic() - self._start
-        self.last = progress_text(progress, seconds)
+        self.last = progress_text(progress, seconds, self._doing)
         self._show(progress, seconds)
 
 
 @contextmanager
-def shown() -> Iterator[Teller]:
+def shown(doing: str = "calibrating") -> Iterator[Teller]:
     """A bar on a terminal, else a line now and then."""
     if sys.stderr is None:
-        yield Teller(lambda _progress, _seconds: None)
+        yield Teller(lambda _progress, _seconds: None, doing)
         return
     if not sys.stderr.isatty():
-        yield Teller(_Lines())
+        yield Teller(_Lines(doing), doing)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -79,16 +83,17 @@ def shown() -> Iterator[Teller]:
             words = plain(progress.part)
             bar.update(task, completed=progress.done, total=progress.total, description=words)
 
-        yield Teller(show)
+        yield Teller(show, doing)
 
 
 class _Lines:
     """One line at the first call, then at most one every few seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
         self._last: float | None = None
 
     def __call__(self, progress: ProgressLike, seconds: float) -> None:
         if self._last is None or seconds - self._last >= LINE_EVERY_S:
             self._last = seconds
-            typer.echo(progress_text(progress, seconds), err=True)
+            typer.echo(progress_text(progress, seconds, self._doing), err=True)

@@ -17,7 +17,9 @@ from kernel_compass.cli.calibrate import calibrate
 from kernel_compass.cli.diagnose import diagnose
 from kernel_compass.cli.doctor import doctor
 from kernel_compass.cli.exit_codes import EXIT_CODES_TEXT, ExitCode, Failures, exit_code_of
+from kernel_compass.cli.mla import mla
 from kernel_compass.cli.profile import ProfileCommand, profile
+from kernel_compass.cli.sweep import sweep
 from kernel_compass.errors import KernelCompassError, shortened
 
 PROGRAM = "kernel-compass"
@@ -42,6 +44,8 @@ app.command(short_help="Nsight Compute files to a report.", epilog=EXIT_CODES_TE
 app.command(short_help="Which number format can pay, without a GPU.", epilog=EXIT_CODES_TEXT)(
     advise
 )
+app.command(short_help="MLA's products: formats, kernels, regimes.", epilog=EXIT_CODES_TEXT)(mla)
+app.command(short_help="Kernels across the boundary of L2.", epilog=EXIT_CODES_TEXT)(sweep)
 app.command(short_help="Measure and store the ceilings of this GPU.", epilog=EXIT_CODES_TEXT)(
     calibrate
 )

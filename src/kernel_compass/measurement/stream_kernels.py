@@ -121,3 +121,39 @@ def unpack_fp8(src, sink, rounds, BLOCK: tl.constexpr):
 def touch(x):
     """The smallest launch: one program adds one to one word."""
     tl.store(x, tl.load(x) + 1)
+
+
+@triton.jit
+def stream_packed(
+    src,
+    scales,
+    dst,
+    words,
+    scale_words,
+    outputs,
+    scale_share,
+    output_share,
+    WORDS: tl.constexpr,
+    SCALES: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+):
+    """Read packed weights and their scales once, and write a product's 16-bit outputs.
+
+    What a weight-only kernel moves, without its arithmetic: each program reads `WORDS` words and
+    its share of the scale words, and writes its share of the outputs. Every output holds the sum
+    of all that its program read, so nothing that is read can be left out.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    at = program * WORDS + tl.arange(0, WORDS)
+    near = tl.arange(0, SCALES)
+    at_scale = program * scale_share + near
+    inside = (near < scale_share) & (at_scale < scale_words)
+    word = tl.load(src + at, mask=at < words, other=0)
+    scale = tl.load(scales + at_scale, mask=inside, other=0)
+    total = tl.sum(word, axis=0) + tl.sum(scale, axis=0)
+    value = tl.zeros((OUTPUTS,), tl.int16) + total.to(tl.int16)
+    for start in range(0, output_share, OUTPUTS):
+        near_output = start + tl.arange(0, OUTPUTS)
+        at_output = program * output_share + near_output
+        there = (near_output < output_share) & (at_output < outputs)
+        tl.store(dst + at_output, value, mask=there)

@@ -14,11 +14,11 @@ from kernel_compass.records.calibration import (
     StreamCurve,
 )
 from kernel_compass.report.phrases import device_text, plain
+from kernel_compass.report.sparks import spark
 from kernel_compass.units import MIB, MISSING, bytes_text, duration_text, quantity_text
 
 _FORMATS = {"bf16": "TFLOP/s", "fp8": "TFLOP/s", "int8": "TOP/s", "fp32": "TFLOP/s"}
 _LEVELS = {"dram": "DRAM", "l2": "L2"}
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _SHOWN_MIB = (1, 4, 16, 32, 64, 128, 256, 512)
 
 
@@ -100,11 +100,7 @@ def curve_name(curve: StreamCurve) -> str:
 
 def spark_text(curve: StreamCurve) -> str:
     """Bandwidth over the sizes as a line of blocks, from nothing to the curve's best."""
-    values = [point.bandwidth_tbs for point in curve.points]
-    best = max(values, default=0.0)
-    if best <= 0:
-        return ""
-    return "".join(_BLOCKS[min(int(value / best * 8), 7)] for value in values)
+    return spark([point.bandwidth_tbs for point in curve.points])
 
 
 def spark_caption(curve: StreamCurve) -> str:

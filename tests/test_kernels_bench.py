@@ -1,0 +1,112 @@
+"""The kernel benchmark: its sections, file, time limit and summary, on the simulated GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import kernels_bench as bench
+import pytest
+from api.fake_kernels import FakeChoices, FakeKernel, FakeOperands
+
+from kernel_compass.api.kernel_cells import Bench
+from kernel_compass.api.kernel_tables import TableRun
+from kernel_compass.api.kernels import OpenTable
+from kernel_compass.cli.table_file import TableFile
+from kernel_compass.codec.kernel_table import decode
+from kernel_compass.measurement.simulated import SimulatedDevice
+from kernel_compass.records.kernel_table import RowStatus
+from kernel_compass.report.formats import Format
+
+ARGS = ("--sections", "gate,linear", "--tokens", "1", "--formats", "bf16,w4a16_gk")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    plan, _ = bench.parsed([*ARGS, "--output", str(tmp_path / "t.json"), "--samples", "3"])
+    device, operands = SimulatedDevice(), FakeOperands()
+    kernels = [
+        FakeKernel(name, (name_of,), device, operands, extra)
+        for name, name_of, extra in (
+            ("cublas_bf16", "bf16", 1.0),
+            ("fake_w4", "w4a16_gk", 0.5),
+        )
+    ]
+
+    def opened(section, known):
+        floor_of = lambda w, f, r, n: (1.0, "streamed in this run")  # noqa: E731
+        choices = FakeChoices(*kernels)
+        own = Bench(device, operands, choices, floor_of=floor_of, options=plan.options)
+        return OpenTable(TableRun(plan.request(section), own, known), None, ())
+
+    return plan, opened, tmp_path / "t.json"
+
+
+def measured(lab, left=lambda: 1.0):
+    plan, opened, path = lab
+    return bench.measure_sections(plan.sections, opened, TableFile(path, Format.JSON), left)
+
+
+def test_all_cells_are_in_the_file_and_the_summary(lab, capsys):
+    rows = measured(lab)
+    assert len(rows) == (4 + 7) * 2 * 2
+    assert decode(lab[2].read_bytes()).rows == tuple(rows)
+    text = "\n".join(bench.summary(rows))
+    line = next(x for x in text.splitlines() if x.startswith("linear  cold w4a16_gk"))
+    assert "7 cells" in line and "worst" in line
+    ratios = [
+        r.speedup
+        for r in rows
+        if r.implementation == "fake_w4" and r.regime.value == "cold" and r.workload.heads == 1
+    ]
+    product = 1.0
+    for ratio in ratios:
+        product *= ratio
+    assert f"x {product ** (1 / 7):.2f}" in line
+    assert "linear 1x28672x4096" in text
+    assert "a row)" in capsys.readouterr().out
+
+
+def test_a_time_limit_keeps_what_there_is_and_the_same_command_goes_on(lab):
+    budget = iter([1.0] * 5 + [0.0] * 100)
+    first = measured(lab, lambda: next(budget))
+    assert len(first) == 6
+    assert len(decode(lab[2].read_bytes()).rows) == 6
+    rest = measured(lab)
+    whole = decode(lab[2].read_bytes()).rows
+    assert len(whole) == 44
+    assert all(r.status is RowStatus.MEASURED for r in whole)
+    assert len(rest) >= 44
+
+
+def test_an_interrupt_keeps_the_rows(lab):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(lab, interrupted)
+    assert len(decode(lab[2].read_bytes()).rows) == 1
+
+
+def test_jobs_cover_every_shape_and_format_once(lab):
+    plan = lab[0]
+    jobs = plan.jobs()
+    assert len(jobs) == (4 + 7) * 2
+    cells = [(i.workload, j.formats) for j in jobs for i in j.items]
+    assert len(set(cells)) == len(cells)
+
+
+def test_failures_are_lines_without_a_time(lab):
+    rows = measured(lab)
+    failed = replace(rows[0], status=RowStatus.FAILED, time_us=None, reason="no kernel image")
+    assert bench.line_of(failed, 0.1).endswith("failed: no kernel image")
+    assert "no kernel image" not in "\n".join(bench.summary([failed]))
+
+
+@pytest.mark.parametrize(
+    "words", [("--sections", "x"), ("--formats", "w3"), ("--tokens", "a"), ("--regimes", "hot")]
+)
+def test_wrong_words_are_usage_errors(words, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        bench.parsed(["--output", str(tmp_path / "t.json"), *words])
+    assert stopped.value.code == 2
+    assert "error:" in capsys.readouterr().err
