@@ -46,9 +46,7 @@ def cells(section: str, formats: list[str]) -> Iterator[tuple[Workload, str]]:
         for n, m, f in product((512, 1024, 2048, 4096), (1, 16, 64), formats):
             yield Workload(Op.BMM, 128, m, 128, n), f
     if section == "mla":
-        for h, (k, n), m, f in product(
-            (128, 16), ((128, 512), (512, 128)), (1, 16, 64), formats
-        ):
+        for h, (k, n), m, f in product((128, 16), ((128, 512), (512, 128)), (1, 16, 64), formats):
             if (h, n) != (128, 512) or f == "bf16":
                 yield Workload(Op.BMM, h, m, k, n), f
     if section == "linear":
@@ -76,7 +74,7 @@ def candidates(w: Workload, f: NumberFormat) -> list[DecodeConfig]:
         for (r, wn), wk, ks in product(shapes, wks, (1, 2, 4)):
             rows = 64 if mp_ > 16 else 128
             once = wk * ks * rows >= w.reduction
-            for hold in ((False, True) if once and small else (once,)):
+            for hold in (False, True) if once and small else (once,):
                 found.append(DecodeConfig("mma", r, wn, wk, ks, rows, mp_, 1, hold=hold))
     if w.tokens > 4:
         for r, wn, t, rows in product((1, 2), (4, 8), tiles, (128, 512)):
@@ -238,8 +236,8 @@ def search(w: Workload, name: str, until: float, rows: list[dict[str, Any]], big
                 print("WRONG", w.shape_text, name, c, error, flush=True)
                 continue
             views = [PackedWeight(f, w.heads, w.reduction, w.columns, *fill(s)) for s in sets]
-            warm = slope([lambda: launch(packed, a, out, c)], big)
-            cold = slope([lambda v=v: launch(v, a, out, c) for v in views], big)
+            warm = slope([lambda c=c: launch(packed, a, out, c)], big)
+            cold = slope([lambda v=v, c=c: launch(v, a, out, c) for v in views], big)
         except Exception as failure:
             print("FAIL", w.shape_text, name, c, type(failure).__name__, str(failure)[:200])
             continue
@@ -276,11 +274,14 @@ def baseline(w: Workload, big: Any) -> str:
         weight = weight.transpose(1, 2)
     out = torch.empty(w.heads, w.tokens, w.columns, device="cuda", dtype=torch.bfloat16)
     if w.op is Op.LINEAR:
+
         def run(x: Any) -> Any:
             return torch.mm(a[0], x[0], out=out[0])
     else:
+
         def run(x: Any) -> Any:
             return torch.bmm(a, x, out=out)
+
     sets = copies((weight,))
     warm = slope([lambda: run(weight)], big)
     return f"cublas {warm:6.2f} {slope([lambda s=s: run(s[0]) for s in sets], big):6.2f}"

@@ -15,7 +15,7 @@ from kernel_compass.kernels.providers.own_wider import (  # noqa: E402
     OWN_W8A8,
     STUDY_W4A16,
     STUDY_W8A8,
-    OwnWider,
+    WIDER,
 )
 from kernel_compass.records.contracts import Target  # noqa: E402
 from kernel_compass.records.number_format import NumberFormat  # noqa: E402
@@ -161,7 +161,7 @@ def test_the_deepest_linear(name, rows):
 
 
 def test_every_implementation_is_tested():
-    assert {pair[0].name for pair in PAIRS} == {i.name for i in OwnWider().implementations()}
+    assert {pair[0].name for pair in PAIRS} == {i.name for i in WIDER}
 
 
 MLA_FORMATS = ("bf16", "w8a16_int8", "w8a16_fp8")

@@ -8,11 +8,12 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import product
 from typing import Any
 
+from kernel_compass.errors import UsageError
 from kernel_compass.kernels.fragments import COLUMNS, PADDED_ROWS, PackedWeight, run_length
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.number_format import Code, NumberFormat
@@ -67,9 +68,15 @@ def configuration(config: Config) -> DecodeConfig:
     """A configuration of its plain values.
 
     Raises:
-        TypeError: unknown names.
+        UsageError: unknown or missing names.
     """
-    return DecodeConfig(**config)  # type: ignore[arg-type]
+    try:
+        return DecodeConfig(**config)  # type: ignore[arg-type]
+    except TypeError:
+        names = ", ".join(field.name for field in fields(DecodeConfig))
+        raise UsageError(
+            f"{dict(config)} is no configuration of the decode kernels.", f"Its names are {names}."
+        ) from None
 
 
 def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat) -> bool:
@@ -171,7 +178,7 @@ def launch(
         a, packed.words, scale, zero, out, tokens, packed.columns, packed.reduction,
         packed.fragments, units, a.stride(0), a.stride(1), out.stride(0), out.stride(1), steps,
     )  # fmt: skip
-    group = 0
+    group: int | None = 0
     if packed.format.groups(packed.reduction) > 1:
         group = packed.format.group
     elif packed.zeros is not None:
@@ -199,7 +206,7 @@ def _kernel(config: DecodeConfig, code: Code) -> tuple[Any, dict[str, Any]]:
         return decode_plain, {}
     from kernel_compass.kernels import decode_gluon as gluon
 
-    shared = {"R": config.fragments, "WN": config.warps_n, "FENCE": config.hold}
+    shared: dict[str, Any] = {"R": config.fragments, "WN": config.warps_n, "FENCE": config.hold}
     shared |= {"EV": config.load, "ES": config.store}
     if config.kernel == "wgmma":
         layouts = gluon.wgmma_layouts(

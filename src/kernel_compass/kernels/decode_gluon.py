@@ -1,4 +1,4 @@
-"""Decode-size products on NVIDIA's matrix unit, in Gluon: weights straight from memory to registers.
+"""Decode-size products in Gluon: weights go from memory to the matrix unit by registers alone.
 
 The weight is the left operand, so its columns are the unit's rows and the tokens its columns. A
 warp's 16-byte loads of `fragments.py`'s layout are the operand itself; a conversion in registers
@@ -12,6 +12,10 @@ Gluon's names change between releases of Triton; `decode.py` has the same produc
 """
 
 from __future__ import annotations
+
+# A parameter a line would hide the kernels behind their signatures.
+# fmt: off
+from typing import Any
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -82,20 +86,38 @@ def _words_of(code, rows):
 
 
 @gluon.jit
-def _operand(w, CODE: gl.constexpr, EXACT: gl.constexpr, WN: gl.constexpr, R: gl.constexpr,
-             WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr):
+def _operand(
+    w,
+    CODE: gl.constexpr,
+    EXACT: gl.constexpr,
+    WN: gl.constexpr,
+    R: gl.constexpr,
+    WK: gl.constexpr,
+    KS: gl.constexpr,
+    ROWS: gl.constexpr,
+):
     """Loaded words `(WN R, WK KS chunks 128)` to the left operand `(KS WK, R WN 16, ROWS)`."""
     if CODE == "int4":
         w = gl.reshape(w, [WN, R, WK, KS * ROWS // 64, 8, 4, 2, 2])
         w = gl.join(w, w)
         if EXACT:
             v0, v1, v2, v3 = gl.inline_asm_elementwise(
-                _NIBBLES_LESS_136, "=&r,=&r,=&r,=&r,r,r", [w],
-                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16), True, 2)
+                _NIBBLES_LESS_136,
+                "=&r,=&r,=&r,=&r,r,r",
+                [w],
+                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16),
+                True,
+                2,
+            )
         else:
             v0, v1, v2, v3 = gl.inline_asm_elementwise(
-                _NIBBLES, "=&r,=&r,=&r,=&r,r,r", [w],
-                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16), True, 2)
+                _NIBBLES,
+                "=&r,=&r,=&r,=&r,r,r",
+                [w],
+                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16),
+                True,
+                2,
+            )
         x = gl.join(gl.join(v0, v1), gl.join(v2, v3))
         # 0 WN, 1 R, 2 WK, 3 chunk, 4 g, 5 c, 6 block, 7 s, 8 b, 9 h, 10 r
         if ROWS == 32:
@@ -117,10 +139,12 @@ def _operand(w, CODE: gl.constexpr, EXACT: gl.constexpr, WN: gl.constexpr, R: gl
         w = gl.join(w, w)
         if CODE == "int8":
             v0, v1 = gl.inline_asm_elementwise(
-                _INT8, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2)
+                _INT8, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2
+            )
         else:
             v0, v1 = gl.inline_asm_elementwise(
-                _E4M3, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2)
+                _E4M3, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2
+            )
         x = gl.join(v0, v1)
         # ... 4 chunk, 5 g, 6 c, 7 s, 8 h, 9 b, 10 r
         x = gl.permute(x, (3, 2, 1, 0, 10, 5, 4, 7, 8, 6, 9))
@@ -142,13 +166,15 @@ def _load_tokens(a, m, k, first, a_m, M, K, EVEN: gl.constexpr):
     inside = gl.expand_dims(m, 1) < M
     if not EVEN:
         inside = inside & (gl.expand_dims(first + k, 0) < K)
-    return gl.load(a + gl.expand_dims(m, 1) * a_m + first + gl.expand_dims(k, 0),
-                   mask=inside, other=0.0)
+    return gl.load(
+        a + gl.expand_dims(m, 1) * a_m + first + gl.expand_dims(k, 0), mask=inside, other=0.0
+    )
 
 
 @gluon.jit
-def _right(a, WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
-           LOB: gl.constexpr):
+def _right(
+    a, WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr, LOB: gl.constexpr
+):
     """Tokens `(MP, WK KS ROWS)` to the right operand `(KS WK, ROWS, MP)`, rows in packed order."""
     b = gl.reshape(a, [MP, WK, KS, ROWS // 32, 4, 2, 2, 2])
     b = gl.permute(b, (2, 1, 3, 5, 6, 4, 7, 0))
@@ -156,8 +182,16 @@ def _right(a, WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr, MP: gl.con
 
 
 @gluon.jit
-def _token_sums(b, R: gl.constexpr, WN: gl.constexpr, B: gl.constexpr, ROWS: gl.constexpr,
-                MP: gl.constexpr, VALUE: gl.constexpr, MMA: gl.constexpr):
+def _token_sums(
+    b,
+    R: gl.constexpr,
+    WN: gl.constexpr,
+    B: gl.constexpr,
+    ROWS: gl.constexpr,
+    MP: gl.constexpr,
+    VALUE: gl.constexpr,
+    MMA: gl.constexpr,
+):
     """`VALUE` times the sum of each token's rows, in every row of an accumulator."""
     LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
     ones = gl.full([B, 16 * WN, ROWS], VALUE, b.dtype, layout=LOA)
@@ -183,9 +217,24 @@ def _column(LAYOUT: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr, WN: gl.con
 
 
 @gluon.jit
-def _store(out, acc, scale, n0, m0, o_m, M, N, h, SCALED: gl.constexpr, R: gl.constexpr,
-           RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr,
-           LC: gl.constexpr):
+def _store(
+    out,
+    acc,
+    scale,
+    n0,
+    m0,
+    o_m,
+    M,
+    N,
+    h,
+    SCALED: gl.constexpr,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    MP: gl.constexpr,
+    ES: gl.constexpr,
+    LC: gl.constexpr,
+):
     """Scale the sums `(R WN 16, MP)` and write them, columns in order."""
     acc = gl.reshape(acc, [R // RUN, RUN, WN, 2, 8, MP])
     acc = gl.reshape(gl.permute(acc, (2, 0, 4, 1, 3, 5)), [R * WN * 16, MP])
@@ -197,13 +246,26 @@ def _store(out, acc, scale, n0, m0, o_m, M, N, h, SCALED: gl.constexpr, R: gl.co
         s = gl.load(scale + h * N + n, mask=n < N, other=0.0).to(gl.float32)
         acc = acc * gl.expand_dims(s, 1)
     inside = (gl.expand_dims(n, 1) < N) & (gl.expand_dims(m, 0) < M)
-    gl.store(out + gl.expand_dims(m, 0) * o_m + gl.expand_dims(n, 1),
-             acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
+    gl.store(
+        out + gl.expand_dims(m, 0) * o_m + gl.expand_dims(n, 1),
+        acc.to(out.dtype.element_ty),
+        mask=inside,
+        eviction_policy=ES,
+    )
 
 
 @gluon.jit
-def _meet(acc, shared, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr,
-          KS: gl.constexpr, MP: gl.constexpr, LR: gl.constexpr):
+def _meet(
+    acc,
+    shared,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    WK: gl.constexpr,
+    KS: gl.constexpr,
+    MP: gl.constexpr,
+    LR: gl.constexpr,
+):
     """Sums `(KS WK, R WN 16, MP)` of all warps along K, added in order: `(MP, columns in order)`.
 
     By way of shared memory, a thread then adding what belongs to its columns; the compiler's own
@@ -217,8 +279,22 @@ def _meet(acc, shared, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK:
 
 
 @gluon.jit
-def _store_met(out, acc, scale, n0, m0, o_m, M, N, h, SCALED: gl.constexpr,
-               COLUMNS: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr, LR: gl.constexpr):
+def _store_met(
+    out,
+    acc,
+    scale,
+    n0,
+    m0,
+    o_m,
+    M,
+    N,
+    h,
+    SCALED: gl.constexpr,
+    COLUMNS: gl.constexpr,
+    MP: gl.constexpr,
+    ES: gl.constexpr,
+    LR: gl.constexpr,
+):
     """As `_store`, for sums `(MP, columns in order)`."""
     n = n0 + gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, gl.SliceLayout(0, LR)))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, gl.SliceLayout(0, LR)))
@@ -226,15 +302,37 @@ def _store_met(out, acc, scale, n0, m0, o_m, M, N, h, SCALED: gl.constexpr,
         s = gl.load(scale + h * N + n, mask=n < N, other=0.0).to(gl.float32)
         acc = acc * gl.expand_dims(s, 0)
     inside = (gl.expand_dims(n, 0) < N) & (gl.expand_dims(m, 1) < M)
-    gl.store(out + gl.expand_dims(m, 1) * o_m + gl.expand_dims(n, 0),
-             acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
+    gl.store(
+        out + gl.expand_dims(m, 1) * o_m + gl.expand_dims(n, 0),
+        acc.to(out.dtype.element_ty),
+        mask=inside,
+        eviction_policy=ES,
+    )
 
 
 @gluon.jit
-def _finish(out, acc, scale, shared, n0, m0, o_m, M, N, h, SCALED: gl.constexpr,
-            R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr,
-            KS: gl.constexpr, MP: gl.constexpr, ES: gl.constexpr, LC: gl.constexpr,
-            LR: gl.constexpr):
+def _finish(
+    out,
+    acc,
+    scale,
+    shared,
+    n0,
+    m0,
+    o_m,
+    M,
+    N,
+    h,
+    SCALED: gl.constexpr,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    WK: gl.constexpr,
+    KS: gl.constexpr,
+    MP: gl.constexpr,
+    ES: gl.constexpr,
+    LC: gl.constexpr,
+    LR: gl.constexpr,
+):
     """Add the parts of K, scale, write."""
     if WK > 1:
         total = _meet(acc, shared, R, RUN, WN, WK, KS, MP, LR)
@@ -251,13 +349,45 @@ def _hold(FENCE: gl.constexpr):
 
 
 @gluon.jit(do_not_specialize=["M", "STEPS"])
-def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m, STEPS,
-               CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
-               RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
-               ROWS: gl.constexpr, MP: gl.constexpr, TILES: gl.constexpr, ONE: gl.constexpr,
-               EVEN: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr, MMA: gl.constexpr,
-               LC: gl.constexpr, LS: gl.constexpr, LR: gl.constexpr,
-               EV: gl.constexpr, ES: gl.constexpr, FENCE: gl.constexpr):
+def decode_mma(
+    a,
+    words,
+    scale,
+    zero,
+    out,
+    M,
+    N,
+    K,
+    F,
+    UNITS,
+    a_h,
+    a_m,
+    o_h,
+    o_m,
+    STEPS,
+    CODE: gl.constexpr,
+    GROUP: gl.constexpr,
+    ZEROS: gl.constexpr,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    WK: gl.constexpr,
+    KS: gl.constexpr,
+    ROWS: gl.constexpr,
+    MP: gl.constexpr,
+    TILES: gl.constexpr,
+    ONE: gl.constexpr,
+    EVEN: gl.constexpr,
+    LW: gl.constexpr,
+    LA: gl.constexpr,
+    MMA: gl.constexpr,
+    LC: gl.constexpr,
+    LS: gl.constexpr,
+    LR: gl.constexpr,
+    EV: gl.constexpr,
+    ES: gl.constexpr,
+    FENCE: gl.constexpr,
+):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens.
 
     K is walked `WK KS ROWS` rows a step: `WK` warps and `KS` accumulators a warp take `ROWS` each.
@@ -300,16 +430,58 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
             for i in range(TILES):
                 following = w
                 if i + 1 < TILES:
-                    following = _load_words(words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS,
-                                            EVEN, EV)
-                v = gl.convert_layout(_operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA,
-                                      assert_trivial=True)
+                    following = _load_words(
+                        words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS, EVEN, EV
+                    )
+                v = gl.convert_layout(
+                    _operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA, assert_trivial=True
+                )
                 acc = mma_v2(v, b, start)
                 if GROUP > 0:
-                    acc = _grouped(acc, b, scale, zero, (f0 + i * R * WN) * 16, 0, N, K, h,
-                                   GROUP, ZEROS, R, RUN, WN, WK, KS, ROWS, MP, MMA, CODE)
-                _finish(out, acc, scale, shared, (f0 + i * R * WN) * 16, m0, o_m, M, N, h, SCALED,
-                        R, RUN, WN, WK, KS, MP, ES, LC, LR)
+                    acc = _grouped(
+                        acc,
+                        b,
+                        scale,
+                        zero,
+                        (f0 + i * R * WN) * 16,
+                        0,
+                        N,
+                        K,
+                        h,
+                        GROUP,
+                        ZEROS,
+                        R,
+                        RUN,
+                        WN,
+                        WK,
+                        KS,
+                        ROWS,
+                        MP,
+                        MMA,
+                        CODE,
+                    )
+                _finish(
+                    out,
+                    acc,
+                    scale,
+                    shared,
+                    (f0 + i * R * WN) * 16,
+                    m0,
+                    o_m,
+                    M,
+                    N,
+                    h,
+                    SCALED,
+                    R,
+                    RUN,
+                    WN,
+                    WK,
+                    KS,
+                    MP,
+                    ES,
+                    LC,
+                    LR,
+                )
                 w = following
     else:
         acc = zeros
@@ -319,26 +491,85 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
             if step + 1 < STEPS:
                 following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN, EV)
             b = _right(x, WK, KS, ROWS, MP, LOB)
-            v = gl.convert_layout(_operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA,
-                                  assert_trivial=True)
+            v = gl.convert_layout(
+                _operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA, assert_trivial=True
+            )
             if GROUP > 0:
                 part = mma_v2(v, b, zeros)
-                acc += _grouped(part, b, scale, zero, f0 * 16, step * DEPTH, N, K, h, GROUP,
-                                ZEROS, R, RUN, WN, WK, KS, ROWS, MP, MMA, CODE)
+                acc += _grouped(
+                    part,
+                    b,
+                    scale,
+                    zero,
+                    f0 * 16,
+                    step * DEPTH,
+                    N,
+                    K,
+                    h,
+                    GROUP,
+                    ZEROS,
+                    R,
+                    RUN,
+                    WN,
+                    WK,
+                    KS,
+                    ROWS,
+                    MP,
+                    MMA,
+                    CODE,
+                )
             else:
                 if FOLD:
                     acc += _token_sums(b, R, WN, B, ROWS, MP, -136.0, MMA)
                 acc = mma_v2(v, b, acc)
             w = following
-        _finish(out, acc, scale, shared, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, WK, KS,
-                MP, ES, LC, LR)
+        _finish(
+            out,
+            acc,
+            scale,
+            shared,
+            f0 * 16,
+            m0,
+            o_m,
+            M,
+            N,
+            h,
+            SCALED,
+            R,
+            RUN,
+            WN,
+            WK,
+            KS,
+            MP,
+            ES,
+            LC,
+            LR,
+        )
 
 
 @gluon.jit
-def _grouped(part, b, scale, zero, n0, k0, N, K, h, GROUP: gl.constexpr, ZEROS: gl.constexpr,
-             R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr,
-             KS: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr, MMA: gl.constexpr,
-             CODE: gl.constexpr):
+def _grouped(
+    part,
+    b,
+    scale,
+    zero,
+    n0,
+    k0,
+    N,
+    K,
+    h,
+    GROUP: gl.constexpr,
+    ZEROS: gl.constexpr,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    WK: gl.constexpr,
+    KS: gl.constexpr,
+    ROWS: gl.constexpr,
+    MP: gl.constexpr,
+    MMA: gl.constexpr,
+    CODE: gl.constexpr,
+):
     """A step's sums, each `ROWS` of one group: less the zero point, times the scale."""
     B: gl.constexpr = KS * WK
     index = gl.arange(0, B, layout=gl.SliceLayout(1, gl.SliceLayout(2, MMA)))
@@ -359,12 +590,42 @@ def _grouped(part, b, scale, zero, n0, k0, N, K, h, GROUP: gl.constexpr, ZEROS: 
 
 
 @gluon.jit(do_not_specialize=["M", "STEPS"])
-def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m, STEPS,
-                 CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
-                 RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
-                 TILES: gl.constexpr, ONE: gl.constexpr, EVEN: gl.constexpr, LW: gl.constexpr,
-                 LA: gl.constexpr, MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr, EV: gl.constexpr,
-                 ES: gl.constexpr, FENCE: gl.constexpr):
+def decode_wgmma(
+    a,
+    words,
+    scale,
+    zero,
+    out,
+    M,
+    N,
+    K,
+    F,
+    UNITS,
+    a_h,
+    a_m,
+    o_h,
+    o_m,
+    STEPS,
+    CODE: gl.constexpr,
+    GROUP: gl.constexpr,
+    ZEROS: gl.constexpr,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    ROWS: gl.constexpr,
+    MP: gl.constexpr,
+    TILES: gl.constexpr,
+    ONE: gl.constexpr,
+    EVEN: gl.constexpr,
+    LW: gl.constexpr,
+    LA: gl.constexpr,
+    MMA: gl.constexpr,
+    LC: gl.constexpr,
+    LS: gl.constexpr,
+    EV: gl.constexpr,
+    ES: gl.constexpr,
+    FENCE: gl.constexpr,
+):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens; `ROWS` of K a step.
 
     `ONE`: a step is all of K, and the tokens stay in shared memory for all tiles.
@@ -391,18 +652,52 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
         for i in range(TILES):
             following = w
             if i + 1 < TILES:
-                following = _load_words(words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS,
-                                        EVEN, EV)
-            v = _left(w, zero, (f0 + i * R * WN) * 16, 0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
-                      ROWS, MMA)
-            acc = hopper.warpgroup_mma(v, shared.permute((1, 0)), zeros, use_acc=False,
-                                       is_async=True)
+                following = _load_words(
+                    words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS, EVEN, EV
+                )
+            v = _left(
+                w,
+                zero,
+                (f0 + i * R * WN) * 16,
+                0,
+                N,
+                K,
+                h,
+                CODE,
+                GROUP,
+                ZEROS,
+                R,
+                RUN,
+                WN,
+                ROWS,
+                MMA,
+            )
+            acc = hopper.warpgroup_mma(
+                v, shared.permute((1, 0)), zeros, use_acc=False, is_async=True
+            )
             acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
             if GROUP > 0:
-                acc = _scaled(acc, scale, (f0 + i * R * WN) * 16, 0, N, K, h, GROUP, R, RUN, WN,
-                              MMA)
-            _store(out, acc, scale, (f0 + i * R * WN) * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN,
-                   MP, ES, LC)
+                acc = _scaled(
+                    acc, scale, (f0 + i * R * WN) * 16, 0, N, K, h, GROUP, R, RUN, WN, MMA
+                )
+            _store(
+                out,
+                acc,
+                scale,
+                (f0 + i * R * WN) * 16,
+                m0,
+                o_m,
+                M,
+                N,
+                h,
+                SCALED,
+                R,
+                RUN,
+                WN,
+                MP,
+                ES,
+                LC,
+            )
             w = following
     else:
         acc = zeros
@@ -412,11 +707,13 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
             if step + 1 < STEPS:
                 following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN, EV)
             _share(x, shared, ROWS, MP)
-            v = _left(w, zero, f0 * 16, step * ROWS, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
-                      ROWS, MMA)
+            v = _left(
+                w, zero, f0 * 16, step * ROWS, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, ROWS, MMA
+            )
             if GROUP > 0:
-                part = hopper.warpgroup_mma(v, shared.permute((1, 0)), zeros, use_acc=False,
-                                            is_async=True)
+                part = hopper.warpgroup_mma(
+                    v, shared.permute((1, 0)), zeros, use_acc=False, is_async=True
+                )
                 part = hopper.warpgroup_mma_wait(0, deps=(part,))
                 acc += _scaled(part, scale, f0 * 16, step * ROWS, N, K, h, GROUP, R, RUN, WN, MMA)
             else:
@@ -435,9 +732,23 @@ def _share(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
 
 
 @gluon.jit
-def _left(w, zero, n0, k0, N, K, h, CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr,
-          R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr,
-          MMA: gl.constexpr):
+def _left(
+    w,
+    zero,
+    n0,
+    k0,
+    N,
+    K,
+    h,
+    CODE: gl.constexpr,
+    GROUP: gl.constexpr,
+    ZEROS: gl.constexpr,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    ROWS: gl.constexpr,
+    MMA: gl.constexpr,
+):
     """The left operand `(R WN 16, ROWS)`, zero points subtracted."""
     LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
     v = gl.reshape(_operand(w, CODE, not ZEROS, WN, R, 1, 1, ROWS), [R * WN * 16, ROWS])
@@ -452,8 +763,20 @@ def _left(w, zero, n0, k0, N, K, h, CODE: gl.constexpr, GROUP: gl.constexpr, ZER
 
 
 @gluon.jit
-def _scaled(part, scale, n0, k0, N, K, h, GROUP: gl.constexpr, R: gl.constexpr,
-            RUN: gl.constexpr, WN: gl.constexpr, MMA: gl.constexpr):
+def _scaled(
+    part,
+    scale,
+    n0,
+    k0,
+    N,
+    K,
+    h,
+    GROUP: gl.constexpr,
+    R: gl.constexpr,
+    RUN: gl.constexpr,
+    WN: gl.constexpr,
+    MMA: gl.constexpr,
+):
     """A step's sums times the scale of its group."""
     n = n0 + _column(gl.SliceLayout(1, MMA), R, RUN, WN)
     at = (h * gl.cdiv(K, GROUP) + k0 // GROUP) * N + n
@@ -465,7 +788,7 @@ def _log2(count: int) -> int:
     return count.bit_length() - 1
 
 
-def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict:
+def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict[str, Any]:
     """The same for `decode_wgmma`."""
     shared = mma_layouts(code, R, WN, 1, 1, ROWS, MP)
     return {
@@ -477,7 +800,7 @@ def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict:
     }
 
 
-def mma_layouts(code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int) -> dict:
+def mma_layouts(code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int) -> dict[str, Any]:
     """Which lane and register hold what: of the words, the tokens, the sums."""
     chunks = KS * ROWS // {"bf16": 16, "fp16": 16, "int4": 64}.get(code, 32)
     words = gl.DistributedLinearLayout(
@@ -511,12 +834,12 @@ def mma_layouts(code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int
         [],
         [R * WN * 16, MP],
     )
-    met = _met_layout(R * WN * 16, MP, WN, WK)
+    met = _met_layout(R * WN * 16, WN, WK)
     shared = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
     return {"LW": words, "LA": tokens, "MMA": mma, "LC": sums, "LS": shared, "LR": met}
 
 
-def _met_layout(columns: int, MP: int, WN: int, WK: int) -> gl.BlockedLayout:
+def _met_layout(columns: int, WN: int, WK: int) -> gl.BlockedLayout:
     """All parts of K in one thread, two columns each, threads over columns and then tokens."""
     lanes = min(32, columns // 2)
     left = WN * WK

@@ -7,8 +7,12 @@ and are taken in float32 instead).
 
 from __future__ import annotations
 
+# A parameter a line would hide the kernel behind its signature.
+# fmt: off
 import triton
 import triton.language as tl
+
+from kernel_compass.kernels.rounding import narrowed
 
 
 @triton.jit
@@ -117,5 +121,5 @@ def decode_plain(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
     if GROUP == 0 and CODE != "bf16" and CODE != "fp16":
         s = tl.load(scale + h * N + n, mask=n < N, other=0.0)
         acc = acc * s.to(tl.float32)[:, None]
-    tl.store(out + h * o_h + m[None, :] * o_m + n[:, None], acc.to(out.dtype.element_ty),
+    tl.store(out + h * o_h + m[None, :] * o_m + n[:, None], narrowed(acc, out.dtype.element_ty),
              mask=(n[:, None] < N) & (m[None, :] < M))

@@ -8,10 +8,12 @@ stands). Another shape takes the configuration of the nearest one, by factors in
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import log2
+from typing import Any
 
 from kernel_compass.kernels.decode import DecodeConfig, configuration, legal
 from kernel_compass.kernels.fragments import PADDED_ROWS, run_length
@@ -42,15 +44,14 @@ class Row:
 def rows() -> tuple[Row, ...]:
     """The table as it ships."""
     text = files("kernel_compass.kernels").joinpath("decode_table.json").read_text()
-    return tuple(
-        Row(
-            Code(row["code"]),
-            *row["shape"],
-            configuration(row["best"]),
-            configuration(row["invariant"]) if row["invariant"] else None,
-        )
-        for row in json.loads(text)["rows"]
-    )
+    return tuple(_row(row) for row in json.loads(text)["rows"])
+
+
+def _row(row: Mapping[str, Any]) -> Row:
+    heads, tokens, reduction, columns = row["shape"]
+    invariant = configuration(row["invariant"]) if row["invariant"] else None
+    best = configuration(row["best"])
+    return Row(Code(row["code"]), heads, tokens, reduction, columns, best, invariant)
 
 
 def choose(
@@ -112,9 +113,7 @@ def _tokens(workload: Workload, kernel: str) -> int:
     return min(64, max(least, 1 << max(workload.tokens - 1, 0).bit_length()))
 
 
-def _invariant(
-    near: list[Row], workload: Workload, number_format: NumberFormat
-) -> DecodeConfig:
+def _invariant(near: list[Row], workload: Workload, number_format: NumberFormat) -> DecodeConfig:
     """A configuration whose order along K is the one chosen for a single token of this shape."""
     one = replace(workload, tokens=1)
     first = min(near, key=lambda row: _distance(row, one))

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.errors import UsageError
+from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.number_format import Code, NumberFormat
 
@@ -104,8 +105,7 @@ def pack(weight: QuantizedWeight) -> PackedWeight:
     Raises:
         UsageError: block scales, which this layout's kernels do not read.
     """
-    import torch
-
+    torch = torch_library()
     code = weight.format.weight
     if weight.format.block:
         raise UsageError(
@@ -141,16 +141,14 @@ def with_streamed(packed: PackedWeight, streamed: tuple[Any, ...]) -> PackedWeig
 
 def _bits(codes: Any, code: Code) -> Any:
     """Codes as non-negative int32."""
-    import torch
-
+    torch = torch_library()
     if code.bits == 16:
         return codes.view(torch.int16).to(torch.int32) & 0xFFFF
     return codes.contiguous().view(torch.uint8).to(torch.int32)
 
 
 def _codes(bits: Any, code: Code) -> Any:
-    import torch
-
+    torch = torch_library()
     if code.bits == 16:
         kind = torch.bfloat16 if code is Code.BF16 else torch.float16
         return bits.to(torch.int16).view(kind)
@@ -178,8 +176,7 @@ def _columns(fields: Any, run: int) -> Any:
 
 def _words(fields: Any, code: Code) -> Any:
     """Combine the fields of a word; words in the order of a lane's 16 bytes."""
-    import torch
-
+    torch = torch_library()
     heads, fragments, blocks = fields.shape[:3]
     wide = fields.to(torch.int64)
     if code.bits == 16:
@@ -206,8 +203,7 @@ def _or(parts: Any) -> Any:
 
 def _lanes(words: Any, code: Code) -> Any:
     """The inverse of `_words`."""
-    import torch
-
+    torch = torch_library()
     heads, fragments, chunks = words.shape[:3]
     wide = words.to(torch.int64) & 0xFFFFFFFF
     if code.bits == 16:
@@ -215,9 +211,7 @@ def _lanes(words: Any, code: Code) -> Any:
         return torch.stack([split >> 16 * b & 0xFFFF for b in (0, 1)], -1).to(torch.int32)
     if code.bits == 8:
         split = wide.view(heads, fragments, chunks, 8, 4, 2, 2).permute(0, 1, 2, 5, 3, 4, 6)
-        halves = [
-            torch.stack([split >> 8 * r + 16 * b & 0xFF for b in (0, 1)], -1) for r in (0, 1)
-        ]
+        halves = [torch.stack([split >> 8 * r + 16 * b & 0xFF for b in (0, 1)], -1) for r in (0, 1)]
         return torch.stack(halves, -2).to(torch.int32)
     split = wide.view(heads, fragments, chunks, 8, 4, 2, 2).permute(0, 1, 2, 5, 6, 3, 4)
     split = split.reshape(heads, fragments, chunks * 2, 2, 8, 4)

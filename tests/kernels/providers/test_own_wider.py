@@ -13,7 +13,7 @@ from kernel_compass.kernels.providers.own_wider import (
     OWN_W8A8,
     STUDY_W4A16,
     STUDY_W8A8,
-    OwnWider,
+    WIDER,
 )
 from kernel_compass.records.contracts import Target
 from kernel_compass.records.number_format import EXAMPLES, NumberFormat
@@ -22,7 +22,7 @@ from kernel_compass.records.workload import Op, Workload
 Q_ABSORB = Workload(Op.BMM, 128, 4, 128, 512, "q_absorb")
 H200 = Target("cuda", (9, 0), "NVIDIA H200", 132)
 A100 = Target("cuda", (8, 0), "NVIDIA A100", 108)
-ALL = OwnWider().implementations()
+ALL = WIDER
 needs_triton = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("triton") is None, reason="kernels need torch, triton"
 )
@@ -39,7 +39,7 @@ def formats_of(implementation, target):
 def test_it_offers_four_implementations_by_their_names():
     names = [implementation.name for implementation in ALL]
     assert names == ["own_w8a8", "own_fp8_block", "study_w4a16", "study_w8a8"]
-    assert {implementation.provider for implementation in ALL} == {OwnWider().name}
+    assert {implementation.provider for implementation in ALL} == {"own"}
 
 
 @needs_triton

@@ -12,6 +12,8 @@ from kernel_compass.errors import INSTALL_TORCH, UsageError
 from kernel_compass.kernels.decode import DecodeConfig, configuration, launch, space
 from kernel_compass.kernels.decode_table import choose
 from kernel_compass.kernels.fragments import PackedWeight, pack, packed_bytes, with_streamed
+from kernel_compass.kernels.library import torch_library as torch
+from kernel_compass.kernels.providers.own_wider import WIDER
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
 from kernel_compass.records.number_format import Code, NumberFormat
@@ -110,15 +112,15 @@ class Own:
     """The kernels of this package."""
 
     name = "own"
-    extra = "gpu"
+    extra: str | None = "gpu"
 
     def version(self) -> str | None:
         """This package's, where torch and triton are installed."""
         return __version__ if find_spec("torch") and find_spec("triton") else None
 
     def implementations(self) -> Sequence[Implementation]:
-        """The decode product, as fast as it is and bitwise batch-invariant."""
-        return (Decode("own_decode", False), Decode("own_decode_invariant", True))
+        """The decode product, fastest and bitwise batch-invariant, and 8-bit products."""
+        return (Decode("own_decode", False), Decode("own_decode_invariant", True), *WIDER)
 
 
 PROVIDER = Own()
@@ -152,9 +154,7 @@ def _hopper(capability: tuple[int, int] | None) -> bool:
 
 
 def _capability(tensor: Any) -> tuple[int, int] | None:
-    import torch
-
-    return torch.cuda.get_device_capability(tensor.device) if tensor.is_cuda else None
+    return torch().cuda.get_device_capability(tensor.device) if tensor.is_cuda else None
 
 
 def _check_sizes(weight: QuantizedWeight, workload: Workload) -> None:
@@ -168,12 +168,10 @@ def _check_sizes(weight: QuantizedWeight, workload: Workload) -> None:
 
 
 def _check_codes(weight: QuantizedWeight) -> None:
-    """NaN codes of e4m3 would become 480: refused here, once, rather than checked in every launch."""
-    import torch
-
+    """NaN codes of e4m3 would become 480: refused once, not in every launch."""
     if weight.format.weight is not Code.FP8:
         return
-    if bool(((weight.codes.view(torch.uint8) & 0x7F) == 0x7F).any()):
+    if bool(((weight.codes.view(torch().uint8) & 0x7F) == 0x7F).any()):
         raise UsageError("The weight has NaN among its fp8 codes.", "Mend the checkpoint.")
 
 

@@ -9,11 +9,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
-from kernel_compass import __version__
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
 from kernel_compass.kernels.plain_layouts import capability_of
 from kernel_compass.kernels.quantized import QuantizedWeight
-from kernel_compass.records.contracts import Config, Prepared, Target, Tensor
+from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Traffic, Workload
 
@@ -78,7 +77,7 @@ class WiderKernel:
     def space(
         self,
         workload: Workload,
-        number_format: NumberFormat,  # noqa: ARG002
+        number_format: NumberFormat,
         target: Target,
     ) -> Sequence[Config]:
         """All configurations that may be tried, the default first."""
@@ -143,17 +142,5 @@ STUDY_W4A16 = WiderKernel("study_w4a16", "study_w4a16", frozenset({Code.INT4}), 
 STUDY_W8A8 = WiderKernel("study_w8a8", "study_w8a8", frozenset({Code.INT8, Code.FP8}), True)
 
 
-@dataclass(frozen=True)
-class OwnWider:
-    """The provider of these four."""
-
-    name: str = "own"
-    extra: str | None = None
-
-    def version(self) -> str | None:
-        """This package's."""
-        return __version__
-
-    def implementations(self) -> Sequence[WiderKernel]:
-        """What it offers; importable without torch and triton."""
-        return (OWN_W8A8, OWN_FP8_BLOCK, STUDY_W4A16, STUDY_W8A8)
+WIDER: tuple[Implementation, ...] = (OWN_W8A8, OWN_FP8_BLOCK, STUDY_W4A16, STUDY_W8A8)
+"""What `own.py` offers beside the decode product."""
