@@ -88,9 +88,10 @@ def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat)
     if config.kernel == "mma" and group == 32 and config.rows == 32:
         least = 32 if config.chains % 2 == 0 else 64
     fits = config.fragments % run == 0 and config.rows >= least
-    fits = fits and (group is None or group % config.rows == 0)
     if config.kernel == "plain":
-        return fits and config.warps_k == config.chains == config.tiles == 1
+        whole = group is None or group % config.rows == 0 or config.rows % group == 0
+        return fits and whole and config.warps_k == config.chains == config.tiles == 1
+    fits = fits and (group is None or group % config.rows == 0)
     wide = -(-workload.columns // COLUMNS)
     once = config.depth >= deep
     fits = fits and config.warps <= MOST_WARPS

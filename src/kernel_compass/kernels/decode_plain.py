@@ -89,6 +89,7 @@ def decode_plain(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
     p = tl.arange(0, ROWS)
     k = p // 32 * 32 + p // 2 % 4 * 8 + p // 16 % 2 * 4 + p // 8 % 2 * 2 + p % 2
     col = tl.arange(0, PER)
+    PARTS: tl.constexpr = (ROWS // GROUP if GROUP < ROWS else 1) if GROUP > 0 else 1
     groups = 1
     if GROUP > 0:
         groups = tl.cdiv(K, GROUP)
@@ -97,27 +98,34 @@ def decode_plain(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
         here = words + f[:, None] * UNITS + step * PER + col[None, :]
         inside = (f[:, None] < F) & (step * PER + col[None, :] < UNITS)
         v = _values(tl.load(here, mask=inside, other=0), CODE, FRAGMENTS, ROWS)
-        if CODE == "int4":
-            if ZEROS:
-                g = 0
-                if GROUP > 0:
-                    g = step * ROWS // GROUP
-                z = tl.load(zero + (h * groups + g) * N + n, mask=n < N, other=0)
-                v = v - z.to(tl.float32)[:, None]
-            else:
-                v = v - 8.0
         row = step * ROWS + k
         x = tl.load(a + h * a_h + m[None, :] * a_m + row[:, None],
                     mask=(m[None, :] < M) & (row[:, None] < K), other=0.0)
-        if WIDE:
-            part = tl.dot(v, x.to(tl.float32), input_precision="ieee")
-        else:
-            part = tl.dot(v.to(x.dtype), x)
-        if GROUP > 0:
-            s = tl.load(scale + (h * groups + step * ROWS // GROUP) * N + n,
-                        mask=(n < N) & (step * ROWS < K), other=0.0)
-            part = part * s.to(tl.float32)[:, None]
-        acc += part
+        # A step has rows of one group, or whole groups: each is a product of its own.
+        for part in tl.static_range(PARTS):
+            first = step * ROWS + part * (ROWS // PARTS)
+            g = 0
+            if GROUP > 0:
+                g = first // GROUP
+            u = v
+            if CODE == "int4":
+                if ZEROS:
+                    z = tl.load(zero + (h * groups + g) * N + n, mask=(n < N) & (first < K),
+                                other=0)
+                    u = v - z.to(tl.float32)[:, None]
+                else:
+                    u = v - 8.0
+            if PARTS > 1:
+                u = tl.where((k // GROUP == part)[None, :], u, 0.0)
+            if WIDE:
+                total = tl.dot(u, x.to(tl.float32), input_precision="ieee")
+            else:
+                total = tl.dot(u.to(x.dtype), x)
+            if GROUP > 0:
+                s = tl.load(scale + (h * groups + g) * N + n, mask=(n < N) & (first < K),
+                            other=0.0)
+                total = total * s.to(tl.float32)[:, None]
+            acc += total
     if GROUP == 0 and CODE != "bf16" and CODE != "fp16":
         s = tl.load(scale + h * N + n, mask=n < N, other=0.0)
         acc = acc * s.to(tl.float32)[:, None]

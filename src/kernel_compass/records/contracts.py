@@ -48,9 +48,13 @@ class Prepared:
 class Implementation(Protocol):
     """One way to compute a product, of one provider."""
 
-    name: str
-    """`cublas_bf16`, `own_w8a16`, ...: unique among all providers."""
-    provider: str
+    @property
+    def name(self) -> str:
+        """`cublas_bf16`, `own_decode`, ...: unique among all providers."""
+
+    @property
+    def provider(self) -> str:
+        """The name of its provider."""
 
     def supports(
         self, workload: Workload, number_format: NumberFormat, target: Target
@@ -90,9 +94,13 @@ class Implementation(Protocol):
 class Provider(Protocol):
     """Where implementations come from."""
 
-    name: str
-    extra: str | None
-    """The extra that installs it: `pip install 'kernel-compass[EXTRA]'`; `None` for the core's."""
+    @property
+    def name(self) -> str:
+        """`torch`, `own`, ..."""
+
+    @property
+    def extra(self) -> str | None:
+        """The extra that installs it: `pip install 'kernel-compass[EXTRA]'`; `None`: the core."""
 
     def version(self) -> str | None:
         """Version of the library; `None` = not installed."""
