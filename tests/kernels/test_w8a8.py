@@ -92,7 +92,9 @@ def test_a_row_that_is_not_finite_shows_it_and_spoils_no_other(name, depth, bad)
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
-@pytest.mark.parametrize("sizes", [(128, 1, 128, 512), (1, 64, 16384, 7168), (1, 1, 40, 7)])
+@pytest.mark.parametrize(
+    "sizes", [(128, 1, 128, 512), (1, 64, 16384, 7168), (8, 64, 128, 512), (1, 1, 40, 7)]
+)
 def test_the_space_starts_with_the_rule_and_names_each_configuration_once(sizes, capability):
     workload = Workload(Op.BMM, *sizes)
     space = w8a8.space(workload, capability)

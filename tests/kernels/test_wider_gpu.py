@@ -61,10 +61,14 @@ def case(implementation, name, shape, config=None):
 
 
 @each_pair
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_it_is_the_product_of_the_quantized_operands(implementation, name, shape, dtype):
-    conformance.check_dense(case(implementation, name, shape), dtype)
+def test_it_is_the_product_of_the_quantized_operands(implementation, name, shape):
+    conformance.check_dense(case(implementation, name, shape), torch.bfloat16)
+
+
+@each_pair
+def test_float16_activations(implementation, name):
+    conformance.check_dense(case(implementation, name, (16, 4, 128, 512)), torch.float16)
 
 
 @each_pair
@@ -82,7 +86,7 @@ def test_empty_linear_and_other_numbers_of_rows(implementation, name):
 
 
 @each_pair
-@pytest.mark.parametrize("depth", [128, 512, 1536])
+@pytest.mark.parametrize("depth", [128, 1536])
 def test_a_row_does_not_depend_on_its_batch(implementation, name, depth):
     conformance.check_rows_alone(case(implementation, name, (4, 64, depth, 128)), torch.bfloat16)
 
@@ -105,12 +109,12 @@ def test_a_row_that_is_not_finite_shows_it_and_spoils_no_other(implementation, n
 
 
 @each_pair
-def test_every_twentieth_configuration_of_the_space(implementation, name):
+def test_configurations_from_all_over_the_space(implementation, name):
     shape = (8, 16, 512, 256)
     workload = Workload(Op.BMM, *shape)
     supported(implementation, name, workload)
     space = implementation.space(workload, NumberFormat.parse(name), target())
-    for config in space[:: max(1, len(space) // 20)]:
+    for config in space[:: max(1, len(space) // 8)]:
         conformance.check_dense(case(implementation, name, shape, config), torch.bfloat16)
 
 
@@ -118,10 +122,10 @@ def test_an_int8_row_does_not_depend_on_the_tile():
     shape = (4, 16, 512, 256)
     space = OWN_W8A8.space(Workload(Op.BMM, *shape), NumberFormat.parse("w8a8_int8"), target())
     outputs = []
-    for config in space[:: max(1, len(space) // 10)]:
+    for config in space[:: max(1, len(space) // 6)]:
         prepared = case(OWN_W8A8, "w8a8_int8", shape, config)
         outputs.append(prepared.run(prepared.activations(torch.bfloat16)))
-    assert len(outputs) > 5 and all(torch.equal(outputs[0], other) for other in outputs)
+    assert len(outputs) > 4 and all(torch.equal(outputs[0], other) for other in outputs)
 
 
 def captured(call):

@@ -39,7 +39,7 @@ STEP = tl.constexpr(SCALE_BLOCK)
 """K that shares a scale, and that one step multiplies."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def matrix_product(
     a,
     w,
@@ -132,6 +132,7 @@ def fits(config: Config, capability: tuple[int, int] | None) -> bool:
     return (
         staged + (columns + rows) * SCALE_BLOCK <= shared_limit(capability)
         and 2 <= rows * columns // threads <= 64
+        and (columns + rows) * SCALE_BLOCK // threads <= 160
         and (not config["SWAP"] or (columns >= 64 and threads >= 128))
     )
 

@@ -117,7 +117,7 @@ def rotate(
     tl.store(out + second[None, :], narrowed((y * cos + x * sin) * inverse, kind), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def absorb_and_rotate(
     nope,
     pe,

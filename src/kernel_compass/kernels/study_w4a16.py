@@ -26,7 +26,7 @@ CAPABILITIES = {Code.INT4: (8, 0)}
 LONGEST_REDUCTION = {Code.INT4: 2**31 - 1}
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def matrix_product(
     a,
     packed,

@@ -34,7 +34,7 @@ CHUNK = 1024
 """Activations of a row that a quantizing program takes at once."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def quantize_rows(
     a, codes, scales, K, M, stride_ah, stride_am, INT8: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -56,7 +56,7 @@ def quantize_rows(
     tl.store(scales + head * M + row + tl.arange(0, 1), scale)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def matrix_product(
     a,
     a_scales,

@@ -40,7 +40,7 @@ GROUP = tl.constexpr(SCALE_BLOCK)
 """Columns that share a scale."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def product_and_groups(
     a,
     w,
@@ -127,6 +127,8 @@ def fits(config: Config, workload: Workload, capability: tuple[int, int] | None)
         and depth <= max(next_power_of_2(workload.reduction), 32)
         and rows * SCALE_BLOCK // threads <= 64
         and (SCALE_BLOCK + rows) * depth // threads <= 256
+        # As the left operand a converted weight lives in registers, for every stage.
+        and (not config["SWAP"] or SCALE_BLOCK * depth // threads <= 64)
     )
 
 

@@ -62,7 +62,7 @@ def multiply(x, w, INT8: tl.constexpr, SWAP: tl.constexpr):
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def matrix_product(
     a,
     w,
@@ -139,15 +139,16 @@ def default_config(workload: Workload, capability: tuple[int, int] | None) -> Co
     rows would keep Hopper's wide instruction away."""
     rows = min(max(next_power_of_2(workload.tokens), 16), 64)
     swap = rows < 64 and capability is not None and capability >= (9, 0)
-    single = workload.reduction <= 512
-    depth = max(next_power_of_2(workload.reduction), 32) if single else 256
+    depth = min(max(next_power_of_2(workload.reduction), 32), 128 if rows == 64 else 512)
+    if depth < workload.reduction:
+        depth = min(depth, 256)
     return {
         "BLOCK_M": rows,
         "BLOCK_N": 64,
-        "BLOCK_K": depth if rows < 64 else min(depth, 128),
+        "BLOCK_K": depth,
         "SWAP": swap,
         "num_warps": 4,
-        "num_stages": 1 if single and rows < 64 else 3,
+        "num_stages": 1 if depth >= workload.reduction else 3,
     }
 
 

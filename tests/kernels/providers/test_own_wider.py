@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+import kernel_compass
 from kernel_compass.kernels.providers.own_wider import (
     OWN_FP8_BLOCK,
     OWN_W8A8,
@@ -125,7 +128,11 @@ except MissingDependency as error:
     print(error)
 """
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(kernel_compass.__file__).parents[1])},
     )
     lines = result.stdout.splitlines()
     assert lines[0].startswith("torch and triton are not installed: pip install")
