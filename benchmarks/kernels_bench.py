@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from kernel_compass.api.kernels import OpenTable
 
 FORMATS = "bf16,w8a16_fp8,w8a16_int8,w4a16_gk"
+TUNED_IN_PROCESS = ("gemlite",)
+"""Providers whose tuning a process forgets: doing it ahead in another one helps nothing."""
 WRITE_EVERY_S = 0.5
 """Writing the file takes milliseconds in which the GPU idles."""
 LINEARS = (
@@ -125,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             known=known,
             options=plan.options,
             streamed_floors=True,
+            floor_activations=not args.floor_without_activations,
         )
 
     rows = measure_sections(plan.sections, opened, file, left, args.again)
@@ -179,6 +182,7 @@ def parsed(argv: Sequence[str] | None) -> tuple[Plan, argparse.Namespace]:
     parser.add_argument("--compile", action="store_true", help="compile in parallel first")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--floor-without-activations", action="store_true")
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="measure also what FILE holds")
     args = parser.parse_args(argv)
@@ -242,12 +246,12 @@ def compile_all(plan: Plan, jobs: int, left: Callable[[], float]) -> None:
 
 
 def compile_part(part: TableRequest, options: TimingOptions) -> tuple[int, list[str], float]:
-    from kernel_compass.analysis.format_traffic import output_bytes, stored_weight
     from kernel_compass.api.kernel_cells import Bench
     from kernel_compass.api.kernel_operands import TorchOperands
     from kernel_compass.api.kernel_tables import TableRun
+    from kernel_compass.api.kernels import packed_shape
     from kernel_compass.kernels.providers import registry
-    from kernel_compass.measurement.floors import PackedShape, StreamingFloors
+    from kernel_compass.measurement.floors import StreamingFloors
     from kernel_compass.measurement.torch_device import TorchDevice
 
     begin = time.monotonic()
@@ -255,8 +259,14 @@ def compile_part(part: TableRequest, options: TimingOptions) -> tuple[int, list[
     small = replace(options, rotation_bytes=64 << 20)
     floors = StreamingFloors(device, small)
     for item in part.items:
-        stored = stored_weight(item.workload, part.formats[0])
-        floors.compile(PackedShape(stored.codes, stored.scales, output_bytes(item.workload)))
+        floors.compile(packed_shape(item.workload, part.formats[0]))
+    names = tuple(
+        one.name
+        for one in registry.all_implementations()
+        if one.provider not in TUNED_IN_PROCESS
+        and (part.implementations is None or one.name in part.implementations)
+    )
+    part = replace(part, implementations=names)
     run = TableRun(part, Bench(device, TorchOperands("cuda:0"), registry))
     named, failed = run.marked(lambda _: nullcontext(), 1)
     device.release()

@@ -69,3 +69,25 @@ def test_a_reader_that_went_away_is_no_traceback() -> None:
         ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert "Traceback" not in done.stderr
+
+
+def plan(*argv: str) -> subprocess.CompletedProcess[str]:
+    return run(*argv, "--dry-run", "--gpu", "h200", "--json", PYTHONPATH=str(ROOT / "src"))
+
+
+def test_mla_reconstruction_is_the_command_mla() -> None:
+    words = ("--model", "deepseek-v3", "--tokens", "1")
+    first = plan("-m", "kernels.mla_reconstruction", *words)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == plan("-m", "kernel_compass", "mla", *words).stdout
+    assert "q_absorb" in first.stdout and "v_up" in first.stdout
+
+
+def test_baselines_is_the_sweep_of_bf16() -> None:
+    words = ("--n", "512,2048", "--tokens", "1")
+    first = plan("-m", "kernels.baselines", *words)
+    assert first.returncode == 0, first.stderr
+    again = plan("-m", "kernel_compass", "sweep", *words, "--precisions", "bf16")
+    assert first.stdout == again.stdout
+    more = plan("-m", "kernels.baselines", *words, "--precisions", "w4a16_gk")
+    assert '"w4a16_gk"' in more.stdout and '"bf16"' not in more.stdout

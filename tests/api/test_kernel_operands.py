@@ -75,7 +75,7 @@ def test_an_exact_product_has_the_error_of_its_format(workload, name, low, high)
     case = case_of(workload, name)
     out = case.new_output()
     out.copy_(product(case.a, case.weight))
-    found = case.check(out)
+    found = case.check(out, "own_decode")
     assert found.fault is None
     assert 0.05 < found.fidelity_error_pct < 0.25
     assert low < found.format_error_pct < high
@@ -83,10 +83,10 @@ def test_an_exact_product_has_the_error_of_its_format(workload, name, low, high)
 
 def test_outputs_that_are_not_written_or_wrong_are_faults():
     case = case_of(BMM)
-    left = case.check(case.new_output())
+    left = case.check(case.new_output(), "own_decode")
     assert left.fault.startswith("not_finite")
     assert left.format_error_pct is None
-    assert case.check(case.new_output().zero_()).fault is not None
+    assert case.check(case.new_output().zero_(), "own_decode").fault is not None
 
 
 @pytest.mark.parametrize("layout", [Layout.SERVING, Layout.CONTIGUOUS])
@@ -125,3 +125,49 @@ def test_torch_itself_passes_and_a_kernel_that_drops_a_column_does_not(layout):
     named, failed = TableRun(request, bench).marked(lambda _: nullcontext(), 1)
     assert named == []
     assert len(failed) == 4 and all("frobenius" in text for text in failed)
+
+
+def rounding_weights(case):
+    """What a library gives that rounds scaled weights to bf16 before the product."""
+    import torch
+
+    from kernel_compass.kernels.references import dequantize
+
+    rounded = dequantize(case.weight).to(torch.bfloat16).double()
+    return case.new_output().copy_(case.a.double() @ rounded)
+
+
+def adding_in_bf16(case):
+    """What a library gives that adds up shares of K in bf16."""
+    from kernel_compass.kernels.references import dequantize
+
+    weight, a = dequantize(case.weight), case.a.double()
+    out = case.new_output().zero_()
+    for k in range(0, 128, 16):
+        out.add_((a[..., k : k + 16] @ weight[:, k : k + 16]).to(out.dtype))
+    return out
+
+
+def test_libraries_are_allowed_what_their_sources_round_and_no_more():
+    from kernel_compass.kernels.references import product
+
+    case = case_of(BMM, "w4a16_gk")
+    out = adding_in_bf16(case)
+    assert case.check(out, "gemlite_w4a16").fault is None
+    assert case.check(out, "own_decode").fault is not None
+    assert case.check(rounding_weights(case), "humming_w4a16").fault is None
+    broken = product(case.a, case.weight).roll(1, 0)
+    for name in ("gemlite_w4a16", "humming_w4a16", "torchao_int8_dynamic", "own_decode"):
+        assert case.check(case.new_output().copy_(broken), name).fault is not None
+
+
+def test_a_library_that_quantizes_activations_its_own_way_is_judged_as_a_whole():
+    from kernel_compass.kernels.references import product
+
+    case = case_of(BMM, "w8a8_int8")
+    exact = case.new_output().copy_(product(case.a, case.weight))
+    found = case.check(exact, "torchao_int8_dynamic")
+    assert found.fault is None
+    assert found.fidelity_error_pct < 0.3
+    noisy = exact + 0.05 * exact.std() * exact.clone().normal_()
+    assert case.check(noisy, "torchao_int8_dynamic").fault.startswith("frobenius")

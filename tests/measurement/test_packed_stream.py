@@ -30,14 +30,16 @@ g = torch.Generator().manual_seed(0)
 def draw(n):  # small: the interpreter overflows where a GPU wraps
     return torch.randint(-(2**15), 2**15, (n,), dtype=torch.int32, generator=g)
 words, scales = draw(shape.words + 64), draw(shape.scale_words + 64)
+acts = draw(shape.resident_words + 64)
 out = torch.full((shape.outputs + 64,), 12345, dtype=torch.int16)
 def launch():
-    launch_packed(stream_packed, shape, config, words[: shape.words], scales, out)
+    launch_packed(stream_packed, shape, config, words[: shape.words], scales, acts, out)
 launch()
 first = out.clone()
 changed = []
-for place in poke:  # one word of the weights or scales: the outputs must follow
-    operand, index = (words, place) if place >= 0 else (scales, -place - 1)
+named = {"words": words, "scales": scales, "acts": acts}
+for name, index in poke:  # one word of an operand: the outputs must follow
+    operand = named[name]
     operand[index] += 1
     launch()
     changed.append(bool((out[: shape.outputs] != first[: shape.outputs]).any()))
@@ -45,11 +47,13 @@ for place in poke:  # one word of the weights or scales: the outputs must follow
 programs = -(-shape.words // config.words)
 w = words[: shape.words].tolist()
 s = scales[: shape.scale_words].tolist()
+r = acts[: shape.resident_words].tolist()
 share = lambda n: -(-(-(-n // programs)) // 16) * 16
 expected = []
 for p in range(programs):
     total = sum(w[p * config.words : (p + 1) * config.words])
     total += sum(s[p * share(len(s)) : (p + 1) * share(len(s))])
+    total += sum(r[p * share(len(r)) : (p + 1) * share(len(r))])
     count = min(share(shape.outputs), max(shape.outputs - p * share(shape.outputs), 0))
     expected += [(total + 2**15) % 2**16 - 2**15] * count
 print(json.dumps({
@@ -76,31 +80,34 @@ def interpreted(sizes, tile, poke):
 @pytest.mark.parametrize(
     ("sizes", "tile"),
     [
-        ((8192 * 4, 0, 4096), (1024, 4)),  # no scales
-        ((8192 * 4, 1024, 2 * 512 * 16), (1024, 4)),
-        ((3001 * 4 - 1, 777, 2 * 999), (512, 2)),  # nothing divides anything
-        ((40, 4, 2 * 9000), (512, 2)),  # one program that writes more than it can at a time
-        ((70_000, 2, 2), (512, 2)),  # fewer outputs and scales than programs
+        ((8192 * 4, 0, 4096), (1024, 4)),  # no scales, no activations
+        ((8192 * 4, 1024, 2 * 512 * 16, 4096), (1024, 4)),
+        ((3001 * 4 - 1, 777, 2 * 999, 331), (512, 2)),  # nothing divides anything
+        # One program that reads and writes more than it can at a time; no power of two.
+        ((40, 4, 2 * 9000, 4 * 5000), (512, 2)),
+        ((70_000, 2, 2, 2), (512, 2)),  # fewer outputs, scales, activations than programs
     ],
 )
 def test_every_output_is_the_sum_of_what_its_program_read(sizes, tile):
     shape = PackedShape(*sizes)
-    # A word whose program writes outputs; the first and last scale that such a program reads.
-    found = interpreted(sizes, tile, [0, min(shape.words, tile[0]) - 1, *([-1] * bool(sizes[1]))])
+    # Words of the first program, which writes outputs: the first and last of each operand.
+    poke = [("words", 0), ("words", min(shape.words, tile[0]) - 1)]
+    poke += [("scales", 0)] * bool(shape.scale_words) + [("acts", 0)] * bool(shape.resident_words)
+    found = interpreted(sizes, tile, poke)
     assert found["equal"]
     assert found["tail"], "it wrote behind the outputs"
     assert all(found["changed"])
 
 
-@pytest.mark.parametrize("sizes", [(0, 0, 2), (4, -1, 2), (4, 0, 0)])
+@pytest.mark.parametrize("sizes", [(0, 0, 2), (4, -1, 2), (4, 0, 0), (4, 0, 2, -4)])
 def test_no_product_has_no_floor(sizes):
     with pytest.raises(UsageError, match="no product"):
         PackedShape(*sizes)
 
 
 def test_bytes_are_padded_to_words():
-    shape = PackedShape(9, 2, 3)
-    assert (shape.words, shape.scale_words, shape.outputs) == (3, 1, 2)
+    shape = PackedShape(9, 2, 3, 5)
+    assert (shape.words, shape.scale_words, shape.outputs, shape.resident_words) == (3, 1, 2, 2)
 
 
 def test_a_thread_of_every_tile_reads_whole_vectors():

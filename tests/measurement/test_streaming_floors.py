@@ -21,7 +21,7 @@ from kernel_compass.measurement.timing import TimingOptions
 from kernel_compass.records.profile import Regime
 from kernel_compass.units import MIB
 
-SHAPE = PackedShape(4 * MIB, 128 * 512 * 2, 128 * 16 * 512 * 2)
+SHAPE = PackedShape(4 * MIB, 128 * 512 * 2, 128 * 16 * 512 * 2, 128 * 16 * 128 * 2)
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,12 @@ class FakeKernel:
         self.calls = []
 
     def __getitem__(self, grid):
-        def launch(src, scales, dst, words, scale_words, outputs, *shares, **constants):
+        def launch(src, scales, resident, dst, *counts, **constants):
+            words, scale_words, resident_words, outputs = counts[:4]
             assert src.count == words and scales.count == scale_words
             self.calls.append((constants["WORDS"], src.address))
-            self.device.launch(src, scales, dst[:outputs], extra_us=grid[0] * 1e-3)
+            beside = (resident[:resident_words], dst[:outputs])
+            self.device.launch(src, scales, *beside, extra_us=grid[0] * 1e-3)
 
         return launch
 
@@ -103,7 +105,8 @@ def lab(monkeypatch):
 def expected(shape, tbs, words):
     read = (shape.weight_bytes + shape.scale_bytes) / (tbs * 1e6)
     programs = -(-shape.words // words)
-    return 1.0 + read + shape.output_bytes / 6.4e6 + programs * 1e-3
+    warm = (shape.output_bytes + shape.activation_bytes) / 6.4e6
+    return 1.0 + read + warm + programs * 1e-3
 
 
 def test_the_best_tile_counts_warm_and_cold(lab):

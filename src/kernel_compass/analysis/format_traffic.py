@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_compass.analysis.peaks import EIGHT_BIT
-from kernel_compass.analysis.traffic import BF16_BYTES, FORMATS, traffic
+from kernel_compass.analysis.traffic import FORMATS, traffic
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Precision, Traffic, Workload
 
@@ -59,11 +59,6 @@ def format_traffic(workload: Workload, number_format: NumberFormat) -> Traffic:
         math=_eight_bit_math(number_format) if w8a8 else "bf16",
         tokens=workload.tokens,
     )
-
-
-def output_bytes(workload: Workload) -> int:
-    """Bytes of the output, 2 an element."""
-    return BF16_BYTES * workload.heads * workload.tokens * workload.columns
 
 
 def _eight_bit_math(number_format: NumberFormat) -> str:

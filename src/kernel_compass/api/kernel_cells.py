@@ -137,7 +137,7 @@ def checked_launch(
     """Launch a kernel once into a poisoned output, and check that."""
     out = case.new_output()
     device.run(lambda: implementation.run(prepared, packed.streamed, case.a, out))
-    found = case.check(out)
+    found = case.check(out, implementation.name)
     return Ready(
         implementation,
         prepared,

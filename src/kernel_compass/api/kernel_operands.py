@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kernel_compass.api.kernel_verdicts import verdict
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantize import quantize
 from kernel_compass.kernels.quantized import QuantizedWeight
@@ -13,7 +14,6 @@ from kernel_compass.records.contracts import Target, Tensor
 from kernel_compass.records.kernel_table import Layout
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Op, Workload
-from kernel_compass.validation.fidelity import check_fidelity
 from kernel_compass.validation.format_budget import format_error
 
 
@@ -26,8 +26,8 @@ class Case(Protocol):
     def new_output(self) -> Tensor:
         """Where a kernel writes, poisoned."""
 
-    def check(self, output: Tensor) -> Checked:
-        """The output against float64."""
+    def check(self, output: Tensor, implementation: str) -> Checked:
+        """The output of this implementation against float64."""
 
 
 class Checked(Protocol):
@@ -86,16 +86,14 @@ class TorchCase:
         base = torch.full(shape, float("nan"), dtype=kind, device=self.a.device)
         return _view(base, w, self._layout)
 
-    def check(self, output: Tensor) -> TorchChecked:
+    def check(self, output: Tensor, implementation: str) -> TorchChecked:
         """Fidelity against the dequantized operands, and the error against full precision."""
         if self._expected is None:
             self._expected = expected(self.a, self.weight)
-        found = check_fidelity(output, self._expected)
-        if found.fault is not None:
-            return TorchChecked(
-                f"{found.fault.value}: {found.reason}", found.relative_frobenius, None
-            )
-        return TorchChecked(None, found.relative_frobenius, format_error(output, self._full()))
+        fault, off = verdict(implementation, output, self.a, self.weight, self._expected)
+        if fault is not None:
+            return TorchChecked(fault, off, None)
+        return TorchChecked(None, off, format_error(output, self._full()))
 
 
 class TorchOperands:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernel_compass.analysis.format_traffic import output_bytes, stored_weight
+from kernel_compass.analysis.format_traffic import format_traffic, stored_weight
 from kernel_compass.api.calibration_choice import capture_calibration
 from kernel_compass.api.kernel_cells import OPTIONS, Bench
 from kernel_compass.api.kernel_operands import TorchOperands
@@ -58,6 +58,7 @@ def open_table(
     on_progress: OnProgress | None = None,
     options: TimingOptions = OPTIONS,
     streamed_floors: bool = False,
+    floor_activations: bool = True,
     seed: int = 0,
 ) -> OpenTable:
     """Make ready to measure.
@@ -71,6 +72,7 @@ def open_table(
         on_progress: told before each kernel.
         options: effort.
         streamed_floors: stream the floors in the run, whatever calibration there is.
+        floor_activations: whether streamed floors read the activations too.
         seed: of weights and activations.
 
     Raises:
@@ -83,8 +85,9 @@ def open_table(
     calibration = capture_calibration(gpu, opened.environment().device)
     notes: tuple[str, ...] = ()
     if calibration is None or streamed_floors:
-        floor_of = run_floors(opened, options)
-        notes = (f"floors are {STREAMED}: the same bytes by a streaming kernel",)
+        floor_of = run_floors(opened, options, floor_activations)
+        what = "the same bytes" if floor_activations else "the same bytes less the activations"
+        notes = (f"floors are {STREAMED}: {what} by a streaming kernel",)
     else:
         floor_of = calibrated_floors(calibration)
     operands = TorchOperands(f"cuda:{device}", seed)
@@ -141,15 +144,25 @@ def opened_device(index: int) -> TorchDevice:
         raise MeasurementError(error.cause, error.found, remedy) from None
 
 
-def run_floors(device: TorchDevice, options: TimingOptions = OPTIONS) -> FloorOf:
+def packed_shape(
+    workload: Workload, number_format: NumberFormat, activations: bool = True
+) -> PackedShape:
+    """What a launch moves; without its activations where they are not asked for."""
+    stored, moved = stored_weight(workload, number_format), format_traffic(workload, number_format)
+    read = moved.activation_bytes if activations else 0
+    return PackedShape(stored.codes, stored.scales, moved.output_bytes, read)
+
+
+def run_floors(
+    device: TorchDevice, options: TimingOptions = OPTIONS, activations: bool = True
+) -> FloorOf:
     """Floors streamed beside the kernels: the same bytes, rotation and number of launches."""
     floors = StreamingFloors(device, options)
 
     def of(
         workload: Workload, number_format: NumberFormat, regime: Regime, launches: int | None
     ) -> tuple[float, str] | None:
-        stored = stored_weight(workload, number_format)
-        shape = PackedShape(stored.codes, stored.scales, output_bytes(workload))
+        shape = packed_shape(workload, number_format, activations)
         return floors.of(shape, regime, launches).time_us, STREAMED
 
     return of

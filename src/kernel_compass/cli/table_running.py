@@ -12,15 +12,14 @@ import typer
 
 from kernel_compass.cli import calibration_progress
 from kernel_compass.cli.output import STDOUT, color_of, emit, prepare, width_of
-from kernel_compass.cli.table_file import TableFile
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
-from kernel_compass.records.kernel_table import KernelTable, RowStatus
 from kernel_compass.report.formats import Format, Style
-from kernel_compass.report.kernel_table import render_kernel_table
 from kernel_compass.report.phrases import count_text
 
 if TYPE_CHECKING:
     from kernel_compass.api.kernel_requests import TableRequest
+    from kernel_compass.cli.table_file import TableFile
+    from kernel_compass.records.kernel_table import KernelTable
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,8 @@ def measure(
         MeasurementError: there is no GPU, or nothing could be measured.
     """
     from kernel_compass import api
+    from kernel_compass.cli.table_file import TableFile
+    from kernel_compass.records.kernel_table import RowStatus
 
     outlet.check()
     file = TableFile(outlet.output, outlet.kind)
@@ -137,6 +138,8 @@ def _tell_what_is_kept(file: TableFile, rows: int) -> None:
 
 
 def _emit(table: KernelTable, kind: Format, output: Path | None) -> None:
+    from kernel_compass.report.kernel_table import render_kernel_table
+
     color = color_of(sys.stdout if output is None else None)
     text = render_kernel_table(table, kind, Style(width_of(sys.stdout), color))
     emit(text, output, utf8=kind is not Format.TERMINAL)

@@ -1,8 +1,8 @@
 """The floor of a product in one run: what streaming its operands takes beside the kernel itself.
 
-A calibration's curves are another run's; here the same bytes (packed weights, scales, outputs) are
-moved on the same card in the same minutes, rotated and replayed as the kernel's are. The best of
-a few tile sizes counts. Activations, a thousandth of the bytes, are left out; so is the arithmetic.
+A calibration's curves are another run's; here the same bytes (packed weights and scales,
+activations, outputs) are moved on the same card in the same minutes, the weights rotated and all of
+it replayed as the kernel's are. The best of a few tile sizes counts. The arithmetic is left out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kernel_compass.records.profile import Regime
 OUTPUT_BYTES = 2
 SHARE_ALIGNMENT = 16
 """Shares of a program are multiples of this: Triton then knows that accesses can be 16 bytes."""
-MOST_OUTPUTS = 4096
-"""Written by a program at a time."""
+MOST_AT_ONCE = 4096
+"""Activations read, or outputs written, by a program at a time."""
 _SLICE_WORDS = 128
 """Slices start at multiples of 512 bytes, as allocations do."""
 
@@ -56,9 +56,12 @@ class PackedShape:
     scale_bytes: int
     """Scales and zero points; 0 where there are none."""
     output_bytes: int
+    activation_bytes: int = 0
+    """Read once, warm in every regime; 0 = left out."""
 
     def __post_init__(self) -> None:
-        if self.weight_bytes < 1 or self.scale_bytes < 0 or self.output_bytes < 1:
+        least = min(self.weight_bytes, self.output_bytes, 1 + self.scale_bytes)
+        if min(least, 1 + self.activation_bytes) < 1:
             raise UsageError(
                 f"{self.weight_bytes} bytes of weights, {self.scale_bytes} of scales and "
                 f"{self.output_bytes} of outputs are no product.",
@@ -74,6 +77,11 @@ class PackedShape:
     def scale_words(self) -> int:
         """Words of scales, the last one padded."""
         return -(-self.scale_bytes // WORD_BYTES)
+
+    @property
+    def resident_words(self) -> int:
+        """Words of activations, the last one padded."""
+        return -(-self.activation_bytes // WORD_BYTES)
 
     @property
     def outputs(self) -> int:
@@ -92,24 +100,35 @@ class StreamedFloor:
 
 
 def launch_packed(
-    kernel: Any, shape: PackedShape, config: PackedConfig, src: Any, scales: Any, dst: Any
+    kernel: Any,
+    shape: PackedShape,
+    config: PackedConfig,
+    src: Any,
+    scales: Any,
+    resident: Any,
+    dst: Any,
 ) -> None:
-    """One launch of `stream_packed`; each program takes an even share of scales and outputs."""
+    """One launch of `stream_packed`; each program takes an even share of all but the weights."""
     programs = -(-shape.words // config.words)
     scale_share = _share(shape.scale_words, programs)
+    resident_share = _share(shape.resident_words, programs)
     output_share = _share(shape.outputs, programs)
     kernel[(programs,)](
         src,
         scales,
+        resident,
         dst,
         shape.words,
         shape.scale_words,
+        shape.resident_words,
         shape.outputs,
         scale_share,
+        resident_share,
         output_share,
         WORDS=config.words,
         SCALES=_power_of_two(max(scale_share, SHARE_ALIGNMENT)),
-        OUTPUTS=min(_power_of_two(max(output_share, SHARE_ALIGNMENT)), MOST_OUTPUTS),
+        RESIDENT=_at_once(resident_share),
+        OUTPUTS=_at_once(output_share),
         num_warps=config.warps,
     )
 
@@ -134,6 +153,7 @@ class StreamingFloors:
         self._configs = tuple(configs)
         self._kernel = stream_kernels().stream_packed
         self._buffer: Any = None
+        self._resident: Any = None
         self._output: Any = None
         self._found: dict[tuple[PackedShape, Regime, int | None], StreamedFloor] = {}
         self._best: dict[tuple[int, int, Regime], tuple[PackedConfig, ...]] = {}
@@ -187,20 +207,27 @@ class StreamingFloors:
         ]
         kernel = self._kernel
 
-        def run(src: Any, scales: Any, dst: Any) -> None:
-            launch_packed(kernel, shape, config, src, scales, dst)
+        def run(src: Any, scales: Any, resident: Any, dst: Any) -> None:
+            launch_packed(kernel, shape, config, src, scales, resident, dst)
 
+        beside = self._activations(shape.resident_words)
         output = self._outputs(shape.outputs)
-        return Subject(run, sets[0], outputs=(output,), sets=tuple(sets[1:]))
+        return Subject(run, sets[0], (beside,), (output,), tuple(sets[1:]))
 
     def _words(self, size: int) -> Any:
         if self._buffer is None or self._buffer.numel() * WORD_BYTES < size:
-            torch, where = self._device.torch, f"cuda:{self._device.index}"
             self._buffer = None
-            self._buffer = torch.randint(
-                1, 1 << 30, (size // WORD_BYTES,), dtype=torch.int32, device=where
-            )
+            self._buffer = self._random(size // WORD_BYTES)
         return self._buffer
+
+    def _activations(self, words: int) -> Any:
+        if self._resident is None or self._resident.numel() < words:
+            self._resident = self._random(max(words, SHARE_ALIGNMENT))
+        return self._resident[: max(words, SHARE_ALIGNMENT)]
+
+    def _random(self, words: int) -> Any:
+        torch, where = self._device.torch, f"cuda:{self._device.index}"
+        return torch.randint(1, 1 << 30, (words,), dtype=torch.int32, device=where)
 
     def _outputs(self, count: int) -> Any:
         if self._output is None or self._output.numel() < count:
@@ -216,6 +243,7 @@ def streaming_floor(
     output_bytes: int,
     regime: Regime,
     launches: int | None = None,
+    activation_bytes: int = 0,
 ) -> StreamedFloor:
     """The floor of one product; for many of them keep a `StreamingFloors`.
 
@@ -223,13 +251,17 @@ def streaming_floor(
         MissingDependency: triton is not installed.
         MeasurementError: out of memory, or the regime cannot be made.
     """
-    shape = PackedShape(weight_bytes, scale_bytes, output_bytes)
+    shape = PackedShape(weight_bytes, scale_bytes, output_bytes, activation_bytes)
     return StreamingFloors(device).of(shape, regime, launches)
 
 
 def _share(count: int, programs: int) -> int:
     each = -(-count // programs)
     return -(-each // SHARE_ALIGNMENT) * SHARE_ALIGNMENT
+
+
+def _at_once(share: int) -> int:
+    return min(_power_of_two(max(share, SHARE_ALIGNMENT)), MOST_AT_ONCE)
 
 
 def _power_of_two(value: int) -> int:

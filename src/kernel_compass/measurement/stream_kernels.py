@@ -127,21 +127,26 @@ def touch(x):
 def stream_packed(
     src,
     scales,
+    resident,
     dst,
     words,
     scale_words,
+    resident_words,
     outputs,
     scale_share,
+    resident_share,
     output_share,
     WORDS: tl.constexpr,
     SCALES: tl.constexpr,
+    RESIDENT: tl.constexpr,
     OUTPUTS: tl.constexpr,
 ):
-    """Read packed weights and their scales once, and write a product's 16-bit outputs.
+    """Read a product's operands once, and write its 16-bit outputs.
 
-    What a weight-only kernel moves, without its arithmetic: each program reads `WORDS` words and
-    its share of the scale words, and writes its share of the outputs. Every output holds the sum
-    of all that its program read, so nothing that is read can be left out.
+    What a weight-only kernel moves, without its arithmetic: each program reads `WORDS` words of
+    packed weights and its share of the scales and of the activations, and writes its share of the
+    outputs. Every output holds the sum of all that its program read, so nothing that is read can
+    be left out.
     """
     program = tl.program_id(0).to(tl.int64)
     at = program * WORDS + tl.arange(0, WORDS)
@@ -150,7 +155,13 @@ def stream_packed(
     inside = (near < scale_share) & (at_scale < scale_words)
     word = tl.load(src + at, mask=at < words, other=0)
     scale = tl.load(scales + at_scale, mask=inside, other=0)
-    total = tl.sum(word, axis=0) + tl.sum(scale, axis=0)
+    read = tl.zeros((RESIDENT,), tl.int32)
+    for start in range(0, resident_share, RESIDENT):
+        near_word = start + tl.arange(0, RESIDENT)
+        at_word = program * resident_share + near_word
+        here = (near_word < resident_share) & (at_word < resident_words)
+        read += tl.load(resident + at_word, mask=here, other=0)
+    total = tl.sum(word, axis=0) + tl.sum(scale, axis=0) + tl.sum(read, axis=0)
     value = tl.zeros((OUTPUTS,), tl.int16) + total.to(tl.int16)
     for start in range(0, output_share, OUTPUTS):
         near_output = start + tl.arange(0, OUTPUTS)

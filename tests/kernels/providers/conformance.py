@@ -17,6 +17,11 @@ from itertools import islice
 from typing import Any
 
 from kernel_compass.errors import UsageError
+from kernel_compass.kernels.providers.allowances import (
+    OWN_ACTIVATIONS,
+    ROUNDED,
+    SUMS_OF_16_BITS,
+)
 from kernel_compass.kernels.providers.base import target_of
 from kernel_compass.kernels.providers.registry import implementation
 from kernel_compass.kernels.quantize import linear_weight, quantize
@@ -54,27 +59,6 @@ SLOW = {
 }
 """Seconds at each shape: the first three workloads and the formats of `EXAMPLES` but fp16 must do;
 on a CPU the first that it can compute."""
-
-ROUNDED = {
-    "tinygemm_w4": "weights",
-    "gemlite_w8a16": "weights",
-    "gemlite_w4a16": "weights",
-    "humming_w8a16": "weights",
-    "humming_w4a16": "weights",
-    "torchao_int8_weight_only": "sums, before they are scaled",
-    "torchao_int8_dynamic": "sums, before they are scaled",
-}
-"""What they round to 16 bits beside the result."""
-
-SUMS_OF_16_BITS = {"gemlite_w8a16": 1e-2, "gemlite_w4a16": 1e-2, "gemlite_w8a8": 1e-2}
-"""Add up shares of K in 16 bits, by atomics, a rounding for each: the relative Frobenius error that
-is allowed. An element may be off by a rounding of the whole sum for every 16 of K, the least share.
-"""
-
-OWN_ACTIVATIONS = {"torchao_int8_dynamic": 1.5e-2, "torchao_float8_dynamic": 3.5e-2}
-"""Quantize activations in another way than `references` (a scale of `absmax / 127.5`; one rounded
-to bf16): judged against the product of the unquantized ones, by the error that their format may
-have as a whole."""
 
 MOST_CONFIGS = 8
 """Configurations of a space that are run; evenly spread, the first and the last among them."""
