@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -22,6 +23,7 @@ from kernel_compass.report.render import render
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "kineto"
 TRACES = sorted(FOLDER.glob("*.json.gz"))
+PREFILL = FOLDER / "decoder_block_prefill_eager.json.gz"
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 pytestmark = pytest.mark.skipif(not TRACES, reason=f"no recorded traces in {FOLDER}")
@@ -158,13 +160,26 @@ def test_the_graph_removes_the_gaps_and_not_the_short_kernels() -> None:
 
 def test_the_large_products_of_the_prefill_are_compute_bound() -> None:
     """One kernel for three shapes: judged by the sum of their operations over its time."""
-    (report,) = diagnose_timeline(FOLDER / "decoder_block_prefill_eager.json.gz")
+    (report,) = diagnose_timeline(PREFILL)
     first = report.kernels[0]
     assert first.kernel.name.startswith("nvjet_sm90_tst_256x128")
     # Queries and outputs [2048, 4096] x [4096, 4096] and three of the feed-forward, a step each.
     flops = 2 * 2048 * 4096 * (2 * 4096 + 3 * 14336) / 5
     assert first.timeline is not None
     assert first.timeline.flops == pytest.approx(flops)
+    answer = first.kernel.diagnosis
+    assert answer is not None
+    assert answer.limiter is Limiter.COMPUTE_BOUND
+    shipped = api.shipped_calibration("NVIDIA H200")
+    assert shipped is not None
+    floor_us = shipped.t0_graph_us.value + flops / shipped.peak_tflops["bf16"].value / 1e6
+    name = first.kernel.name
+    times = [e["dur"] for e in gpu_events(PREFILL) if e["name"] == name]
+    assert answer.headroom is not None
+    assert answer.headroom.value == pytest.approx(mean(times) / floor_us)
+    # The shipped peak is one that cuBLAS reaches: not so low that the kernel beats it.
+    assert answer.headroom.value == pytest.approx(1.02, abs=0.02)
+    assert not [e for e in answer.evidence if "too low" in e.meaning or "over 100 %" in e.meaning]
 
 
 @pytest.mark.parametrize(
@@ -179,9 +194,7 @@ def test_large_products_against_a_peak_that_can_be_and_one_that_cannot(
     file = tmp_path / "h200.json"
     own = replace(shipped, peak_tflops={**shipped.peak_tflops, "bf16": measured})
     file.write_bytes(calibration_json.encode(own))
-    (report,) = diagnose_timeline(
-        FOLDER / "decoder_block_prefill_eager.json.gz", calibration=str(file)
-    )
+    (report,) = diagnose_timeline(PREFILL, calibration=str(file))
     answer = report.kernels[0].kernel.diagnosis
     assert answer is not None
     assert answer.limiter is limiter

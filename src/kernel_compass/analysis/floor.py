@@ -27,8 +27,8 @@ from kernel_compass.records.workload import Traffic
 LAUNCH_SHARE = 0.5
 """From this share of the floor on, the launch's fixed cost is what bounds it."""
 LEAST_REACHED = 0.45
-"""Of a datasheet's peak, what a large product reaches at least (an H200: int8 48 %, fp8 75 %, bf16
-81 %): arithmetic that would decide the floor at this rate makes it a guess."""
+"""Of a datasheet's peak, what a large product reaches at least (an H200: int8 49 %, fp8 74 %, bf16
+80 %): arithmetic that would decide the floor at this rate makes it a guess."""
 
 
 @dataclass(frozen=True)

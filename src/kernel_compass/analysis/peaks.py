@@ -1,7 +1,7 @@
 """Which peak bounds a product's arithmetic: one lookup for the floor, the model, the roofline.
 
 `Traffic.math` names a format, or `8bit`: an 8-bit kernel may multiply in fp8 or in int8, whichever
-is faster on the machine (an H200: 1,480 TFLOP/s of fp8, 951 TOP/s of int8).
+is faster on the machine (an H200: 1,474 TFLOP/s of fp8, 960 TOP/s of int8).
 """
 
 from __future__ import annotations
