@@ -132,9 +132,11 @@ def slope(calls: list[Callable[[], Any]], big: Any) -> float:
     graphs = []
     for n in (LAUNCHES, 2 * LAUNCHES):
         g = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(g):
+        with torch.cuda.stream(torch.cuda.Stream()):  # without torch.cuda.graph's collection
+            g.capture_begin()
             for i in range(n):
                 calls[i % len(calls)]()
+            g.capture_end()
         g.replay()
         graphs.append(g)
     torch.cuda.synchronize()
