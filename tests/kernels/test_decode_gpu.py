@@ -17,6 +17,7 @@ from kernel_compass.records.workload import Op, Workload  # noqa: E402
 pytestmark = pytest.mark.gpu
 
 FORMATS = ("bf16", "fp16", "w8a16_fp8", "w8a16_int8", "w4a16_gk", "w4a16_g128", "w4a16_g32_asym")
+SHAPES = [(2, 1, 128, 512), (3, 5, 512, 128), (1, 33, 200, 100), (1, 130, 4096, 48)]
 HOPPER = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
     reason="Gluon kernels are for Hopper",
@@ -45,9 +46,7 @@ def run(name, weight, a, out, which="own_decode"):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize(
-    "shape", [(2, 1, 128, 512), (3, 5, 512, 128), (1, 33, 200, 100), (1, 130, 4096, 48)]
-)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_products_are_right(name, shape):
     weight, a, out = operands(name, *shape)
     found = check_fidelity(run(name, weight, a, out), a, weight)
@@ -79,7 +78,7 @@ def test_configurations_are_right_at_odd_sizes(name, config):
 
 @pytest.mark.parametrize("name", ["w8a16_fp8", "w4a16_gk"])
 def test_views_that_are_strided_and_misaligned_by_one_element(name):
-    weight, a, out = operands(name, 4, 6, 128, 96)
+    weight, a, _ = operands(name, 4, 6, 128, 96)
     between = torch.empty(6, 4, 128 + 3, device="cuda", dtype=a.dtype)
     view = between[:, :, 1:129].transpose(0, 1)
     view.copy_(a)
