@@ -295,10 +295,10 @@ def main() -> None:
     parser.add_argument("--sections", default="gate,mla,linear")
     parser.add_argument("--formats", default="w8a16_fp8,w4a16_gk,bf16")
     parser.add_argument("--limit", type=float, default=400)
+    parser.add_argument("--compile-only", action="store_true")
     args = parser.parse_args()
     import torch
 
-    until = time.time() + args.limit
     sections = args.sections.split(",")
     plan = [c for s in sections for c in cells(s, args.formats.split(","))]
     plan = [(w, f) for w, f in plan if wanted(w, f)]
@@ -310,6 +310,9 @@ def main() -> None:
             for c in candidates(w, NumberFormat.parse(f))
         ]
     )
+    if args.compile_only:
+        return
+    until = time.time() + args.limit
     big = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
     rows: list[dict[str, Any]] = []
     seen = None
