@@ -99,8 +99,8 @@ def _compiling(capability: tuple[int, int]) -> Iterator[list[Any]]:
     compiled: list[Any] = []
     run = jit.JITFunction.run
 
-    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        kernel = run(self, *args, grid=grid, warmup=True, **options)
+    def compile_only(self: Any, *args: Any, **options: Any) -> Any:
+        kernel = run(self, *args, **{**options, "warmup": True})
         if not any(kernel is other for other in compiled):
             compiled.append(kernel)
         return kernel
