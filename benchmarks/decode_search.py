@@ -15,6 +15,7 @@ import multiprocessing as mp
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -81,6 +82,26 @@ def candidates(w: Workload, f: NumberFormat) -> list[DecodeConfig]:
             found.append(DecodeConfig("wgmma", r, wn, rows=rows, tokens=max(mp_, 16), tiles=t))
     found = [c for c in found if legal(c, w, f)]
     return [c for c in found if sensible(c, w, f)]
+
+
+def near(w: Workload, f: NumberFormat, name: str, before: list[dict[str, Any]], top: int) -> Any:
+    """The best of an earlier search and what was not tried beside them; all if there is none."""
+    shape = [w.op.value, w.heads, w.tokens, w.reduction, w.columns]
+    rows = [r for r in before if r["workload"] == shape and r["format"] == name]
+    if not rows:
+        return candidates(w, f)
+    rows.sort(key=lambda r: r["warm_us"] * r["cold_us"])
+    found = [configuration(r["config"]) for r in rows[:top]]
+    if w.tokens > 4 and 128 < w.reduction <= 1024:
+        found += [DecodeConfig("wgmma", 1, n, rows=128, tokens=max(16, w.tokens)) for n in (4, 8)]
+    if w.tokens >= 64 and w.op is Op.BMM:  # for the invariant variant, which has no wgmma
+        run, wk = (2 if f.weight is Code.INT4 else 1), (1 if w.reduction <= 128 else 4)
+        for r, t, tiles in product((run, 2 * run), (16, 32), (1, 4) if wk == 1 else (1,)):
+            found.append(DecodeConfig("mma", r, 4 // wk, wk, 1, 128, t, tiles))
+    if w.op is Op.LINEAR:
+        found += [replace(c, load="cg") for c in found[:3]]
+        found += [replace(c, chains=1, warps_k=2 * c.warps_k) for c in found[:2] if c.chains == 2]
+    return [c for c in dict.fromkeys(found) if legal(c, w, f)]
 
 
 def sensible(c: DecodeConfig, w: Workload, f: NumberFormat) -> bool:
@@ -183,6 +204,9 @@ def precompile(job: tuple[str, dict[str, Any], tuple[int, int, int, int]]) -> st
         def numel(self) -> int:
             return 1
 
+        def view(self, dtype: Any) -> Mock:
+            return Mock(dtype, *self.dims[:-1], self.dims[-1] // 2)
+
     rows, columns = padded(f.weight, k, n)
     chunk = 256 // f.weight.bits
     words = Mock(torch.int32, h, columns // 16, rows // chunk, 32, 4)
@@ -213,7 +237,14 @@ def key(job: Any) -> Any:
     return [k <= c.depth, k % c.depth == 0, n % 16 == 0]
 
 
-def search(w: Workload, name: str, until: float, rows: list[dict[str, Any]], big: Any) -> None:
+def search(
+    w: Workload,
+    name: str,
+    wanted_: list[DecodeConfig],
+    until: float,
+    rows: list[dict[str, Any]],
+    big: Any,
+) -> None:
     import torch
 
     f = NumberFormat.parse(name)
@@ -226,7 +257,7 @@ def search(w: Workload, name: str, until: float, rows: list[dict[str, Any]], big
     packed = pack(weight)
     sets = copies(packed.streamed)
     found = []
-    for c in candidates(w, f):
+    for c in wanted_:
         if time.time() > until:
             break
         try:
@@ -295,10 +326,13 @@ def main() -> None:
     parser.add_argument("--sections", default="gate,mla,linear")
     parser.add_argument("--formats", default="w8a16_fp8,w4a16_gk,bf16")
     parser.add_argument("--limit", type=float, default=400)
+    parser.add_argument("--near", type=Path, help="an earlier search: its best, and beside them")
+    parser.add_argument("--top", type=int, default=5)
     parser.add_argument("--compile-only", action="store_true")
     args = parser.parse_args()
     import torch
 
+    before = json.loads(args.near.read_text()) if args.near else []
     sections = args.sections.split(",")
     plan = [c for s in sections for c in cells(s, args.formats.split(","))]
     plan = [(w, f) for w, f in plan if wanted(w, f)]
@@ -307,7 +341,7 @@ def main() -> None:
         [
             (f, dict(c.as_config()), shape)
             for w, f, shape in shapes
-            for c in candidates(w, NumberFormat.parse(f))
+            for c in near(w, NumberFormat.parse(f), f, before, args.top)
         ]
     )
     if args.compile_only:
@@ -324,7 +358,7 @@ def main() -> None:
             left = until - time.time()
             print(f"{w.shape_text}  {baseline(w, big)}   ({left:.0f} s left)", flush=True)
             seen = w
-        search(w, f, until, rows, big)
+        search(w, f, near(w, NumberFormat.parse(f), f, before, args.top), until, rows, big)
         args.output.write_text(json.dumps(rows) + "\n")
         torch.cuda.empty_cache()
 

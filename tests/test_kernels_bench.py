@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import kernels_bench as bench
 import pytest
 from api.fake_kernels import FakeChoices, FakeKernel, FakeOperands
+from fake_floors import FakeTiles, FloorDevice
 
+from kernel_compass.api import kernel_operands
 from kernel_compass.api.kernel_cells import Bench
 from kernel_compass.api.kernel_tables import TableRun
 from kernel_compass.api.kernels import OpenTable
 from kernel_compass.cli.table_file import TableFile
 from kernel_compass.codec.kernel_table import decode
+from kernel_compass.kernels.providers import registry
+from kernel_compass.measurement import floors, torch_device
 from kernel_compass.measurement.simulated import SimulatedDevice
 from kernel_compass.records.kernel_table import RowStatus
 from kernel_compass.report.formats import Format
@@ -100,6 +105,33 @@ def test_failures_are_lines_without_a_time(lab):
     failed = replace(rows[0], status=RowStatus.FAILED, time_us=None, reason="no kernel image")
     assert bench.line_of(failed, 0.1).endswith("failed: no kernel image")
     assert "no kernel image" not in "\n".join(bench.summary([failed]))
+
+
+def test_a_part_compiles_floor_and_kernels_and_says_what_failed(monkeypatch):
+    """On the simulated GPU, through the real floors and tables."""
+    plan, _ = bench.parsed([*ARGS, "--output", "t.json"])
+    device = FloorDevice()
+    tiles, operands = FakeTiles(device), FakeOperands()
+    base = FakeKernel("cublas_bf16", ("bf16",), device, operands)
+    good, bad = (
+        FakeKernel(name, ("w4a16_gk",), device, operands, fault=fault)
+        for name, fault in (("fake_w4", None), ("fake_broken", "raises"))
+    )
+    tuned = FakeKernel("tuned_w4", ("w4a16_gk",), device, operands, provider="gemlite")
+    choices = FakeChoices(base, good, bad, tuned)
+    for name in ("implementation", "implementations_for"):
+        monkeypatch.setattr(registry, name, getattr(choices, name))
+    monkeypatch.setattr(registry, "all_implementations", lambda: choices.kernels)
+    monkeypatch.setattr(torch_device, "TorchDevice", lambda: device)
+    monkeypatch.setattr(kernel_operands, "TorchOperands", lambda where: operands)
+    monkeypatch.setattr(floors, "stream_kernels", lambda: SimpleNamespace(stream_packed=tiles))
+    part = next(job for job in plan.jobs() if job.formats[0].name == "w4a16_gk")
+    launched, failed, seconds = bench.compile_part(part, plan.options)
+    assert launched == 2 * len(part.items)  # the baseline and the kernel that works
+    assert len(failed) == len(part.items) and "no kernel image" in failed[0]
+    assert [words for words, _ in tiles.calls] == [c.words for c in floors.PACKED_CONFIGS]
+    assert good.runs and not tuned.runs
+    assert seconds > 0
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
+from decode_cases import ODD_CONFIGS, ODD_FORMATS, ODD_SHAPES  # noqa: E402
+
 from kernel_compass.api.kernel_checks import check_fidelity  # noqa: E402
-from kernel_compass.kernels.decode import DecodeConfig, launch, legal  # noqa: E402
+from kernel_compass.kernels.decode import DecodeConfig, launch  # noqa: E402
 from kernel_compass.kernels.fragments import pack  # noqa: E402
 from kernel_compass.kernels.providers.registry import implementation  # noqa: E402
 from kernel_compass.kernels.quantize import quantize  # noqa: E402
@@ -54,23 +56,11 @@ def test_products_are_right(name, shape):
 
 
 @HOPPER
-@pytest.mark.parametrize("name", ["bf16", "w8a16_fp8", "w4a16_gk", "w4a16_g64_asym"])
-@pytest.mark.parametrize(
-    "config",
-    [
-        DecodeConfig("mma", 2, 2, 1, 1, 64, 8, 1),
-        DecodeConfig("mma", 2, 1, 4, 2, 64, 16, 1, hold=True),
-        DecodeConfig("mma", 4, 2, 2, 1, 64, 16, 1),
-        DecodeConfig("wgmma", 2, 4, rows=64, tokens=32),
-        DecodeConfig("plain", 4, 4, rows=64, tokens=16),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("name", ODD_FORMATS)
+@pytest.mark.parametrize("config", ODD_CONFIGS, ids=str)
 def test_configurations_are_right_at_odd_sizes(name, config):
-    for heads, tokens, k, n in ((2, 7, 328, 90), (1, 40, 512, 64)):
-        weight, a, out = operands(name, heads, tokens, k, n)
-        workload = Workload(Op.BMM, heads, tokens, k, n)
-        assert legal(config, workload, weight.format)
+    for shape in ODD_SHAPES:
+        weight, a, out = operands(name, *shape)
         launch(pack(weight), a, out, config)
         found = check_fidelity(out, a, weight)
         assert found.passed, found.reason

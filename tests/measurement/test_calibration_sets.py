@@ -33,6 +33,16 @@ def test_every_working_set_can_be_rotated_on_every_card(l2_bytes, quick):
         assert len(rotation(subject, device, 0)) == count
 
 
+@pytest.mark.parametrize("size_mib", [50, 66, 90, 130])
+def test_where_the_next_power_of_two_has_no_room_there_are_as_many_copies_as_it_takes(size_mib):
+    size = size_mib * MIB
+    least = 8 * SimulatedDevice().l2_bytes
+    device = SimulatedDevice(memory_bytes=(least + size) * 10 // 9 + MIB)
+    subject = Subject(device.launch, (SimulatedOperand(size),))
+    sets = rotation(subject, device, 0)
+    assert least <= len(sets) * size < least + size
+
+
 @pytest.mark.parametrize("kind", WEIGHTS_A_WORD)
 def test_the_weights_a_word_are_those_the_kernel_unpacks(kind):
     (body,) = re.findall(rf"def unpack_{kind}\(.*?(?=\n@|\Z)", KERNELS.read_text(), re.DOTALL)

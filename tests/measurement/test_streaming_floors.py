@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from fake_floors import FakeTiles, FloorDevice
 
 from kernel_compass.errors import MeasurementError
 from kernel_compass.measurement import floors as module
@@ -16,7 +16,6 @@ from kernel_compass.measurement.floors import (
     PackedShape,
     StreamingFloors,
 )
-from kernel_compass.measurement.simulated import SimulatedDevice
 from kernel_compass.measurement.timing import TimingOptions
 from kernel_compass.records.profile import Regime
 from kernel_compass.units import MIB
@@ -24,79 +23,10 @@ from kernel_compass.units import MIB
 SHAPE = PackedShape(4 * MIB, 128 * 512 * 2, 128 * 16 * 512 * 2, 128 * 16 * 128 * 2)
 
 
-@dataclass(frozen=True)
-class FakeTensor:
-    """Elements of a size at an address."""
-
-    address: int
-    count: int
-    size: int = 4
-
-    @property
-    def bytes(self):
-        return self.count * self.size
-
-    def numel(self):
-        return self.count
-
-    def __getitem__(self, part):
-        start, stop, _ = part.indices(self.count)
-        return FakeTensor(self.address + start * self.size, stop - start, self.size)
-
-
-class FakeTorch:
-    int32, int16 = "int32", "int16"
-    allocated = 0
-
-    def randint(self, _low, _high, shape, dtype, device):
-        return self._new(shape[0], 4)
-
-    def empty(self, count, dtype, device):
-        return self._new(count, 2)
-
-    def _new(self, count, size):
-        self.allocated += 1
-        return FakeTensor(self.allocated << 44, count, size)
-
-
-class Device(SimulatedDevice):
-    """The simulated GPU as `StreamingFloors` meets it."""
-
-    index = 0
-
-    def __init__(self):
-        super().__init__()
-        self.torch = FakeTorch()
-
-    def bytes_of(self, operand):
-        return operand.bytes if isinstance(operand, FakeTensor) else super().bytes_of(operand)
-
-    def address_range(self, operand):
-        return operand.address, operand.address + operand.bytes
-
-
-class FakeKernel:
-    """Slower with every program, so that the largest tile is the best."""
-
-    def __init__(self, device):
-        self.device = device
-        self.calls = []
-
-    def __getitem__(self, grid):
-        def launch(src, scales, resident, dst, *counts, **constants):
-            words, scale_words, resident_words, outputs = counts[:4]
-            assert src.count == words and scales.count == scale_words
-            self.calls.append((constants["WORDS"], src.address))
-            beside = (resident[:resident_words], dst[:outputs])
-            self.device.launch(src, scales, *beside, extra_us=grid[0] * 1e-3)
-
-        return launch
-
-
 @pytest.fixture
 def lab(monkeypatch):
-    device = Device()
-    kernel = FakeKernel(device)
+    device = FloorDevice()
+    kernel = FakeTiles(device)
     monkeypatch.setattr(module, "stream_kernels", lambda: SimpleNamespace(stream_packed=kernel))
     options = TimingOptions(samples=3, settle_us=100.0, rotation_bytes=512 * MIB, check=False)
     return StreamingFloors(device, options), kernel, device
@@ -125,10 +55,30 @@ def test_cold_sets_are_distinct_and_all_used_within_the_launches(lab):
     floors.of(SHAPE, Regime.COLD, 128)
     places = {address for words, address in kernel.calls if words == 8192}
     step = SHAPE.weight_bytes + SHAPE.scale_bytes
-    assert len(places) == 512 * MIB // step
+    assert len(places) == 128  # 125 would do; a power of two, as the kernels beside it
     assert len(places) * step >= 8 * device.l2_bytes
     ordered = sorted(places)
     assert all(b - a >= step for a, b in pairwise(ordered))
+
+
+@pytest.mark.parametrize("size_mib", [7, 64, 66, 100, 240, 241, 500])
+def test_sizes_that_do_not_divide_the_rotation_are_cold_too(lab, size_mib):
+    """Rounded down, 7 sets of 66 MiB would total less than 8 times L2."""
+    floors, kernel, device = lab
+    shape = PackedShape(size_mib * MIB, size_mib * MIB // 32, MIB, 4096)
+    floors.of(shape, Regime.COLD, 256)
+    places = {address for words, address in kernel.calls if words == 8192}
+    total = len(places) * (shape.weight_bytes + shape.scale_bytes)
+    assert total >= max(512 * MIB, 8 * device.l2_bytes)
+    assert 256 % len(places) == 0  # else a replay's first launches find what its last ones read
+
+
+def test_compiling_launches_every_tile_once_as_it_will_be_measured(lab):
+    floors, kernel, _ = lab
+    floors.compile(SHAPE)
+    assert [words for words, _ in kernel.calls] == [config.words for config in PACKED_CONFIGS]
+    floors.of(SHAPE, Regime.WARM, 128)
+    assert {words for words, _ in kernel.calls} == {config.words for config in PACKED_CONFIGS}
 
 
 def test_too_few_launches_to_be_cold_are_refused(lab):

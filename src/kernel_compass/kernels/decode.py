@@ -15,11 +15,16 @@ from typing import Any
 
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.fragments import COLUMNS, PADDED_ROWS, PackedWeight, run_length
+from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Workload
 
 MOST_WARPS = 16
+HELD_BYTES = 96 * 1024
+"""Tokens in shared memory: two programs share a multiprocessor's."""
+MOST_HELD = 8
+"""Steps that are unrolled."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class DecodeConfig:
     tiles: int = 1
     """Tiles of columns a program takes one after the other, where a step is all of K."""
     load: str = ""
-    """Eviction priority of the weights' loads: empty or `evict_first`."""
+    """The weights' loads: empty, `evict_first`, or `cg`, which leaves L1 to the activations."""
     store: str = ""
     """... of the output's stores."""
     hold: bool = False
@@ -98,7 +103,7 @@ def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat)
     fits = fits and config.depth < 2 * deep and (config.tiles == 1 or once)
     fits = fits and config.fragments * config.warps_n * config.tiles < 2 * max(wide, run)
     if config.kernel == "wgmma":
-        small = config.rows * config.tokens * 2 <= 96 * 1024
+        small = config.rows * config.tokens * 2 <= HELD_BYTES
         return fits and small and config.warps_n % 4 == 0 and config.warps_k == config.chains == 1
     registers = config.chains * (
         config.fragments * config.rows * number_format.weight.bits // 64
@@ -175,9 +180,12 @@ def launch(
     steps = -(-deep // config.depth)
     columns = config.fragments * config.tiles * (1 if config.kernel == "plain" else config.warps_n)
     grid = (-(-packed.fragments // columns), packed.heads, -(-tokens // config.tokens))
+    pairs = _pairs(a) if config.kernel == "mma" else None
+    given = a if pairs is None else pairs
     arguments = (
-        a, packed.words, scale, zero, out, tokens, packed.columns, packed.reduction,
-        packed.fragments, units, a.stride(0), a.stride(1), out.stride(0), out.stride(1), steps,
+        given, packed.words, scale, zero, out, tokens, packed.columns, packed.reduction,
+        packed.fragments, units, given.stride(0), given.stride(1), out.stride(0), out.stride(1),
+        steps,
     )  # fmt: skip
     group: int | None = 0
     if packed.format.groups(packed.reduction) > 1:
@@ -186,20 +194,37 @@ def launch(
         group = deep  # one group, and a zero point to subtract
     common = {"CODE": code.value, "GROUP": group, "ZEROS": packed.zeros is not None}
     common |= {"RUN": run_length(code), "ROWS": config.rows, "MP": config.tokens}
-    kernel, more = _kernel(config, code)
+    kernel, more = _kernel(config, code, pairs is not None)
     if config.kernel == "plain":
         more = {"FRAGMENTS": config.fragments, "WIDE": wide}
     else:
         even = deep == packed.reduction and deep % config.depth == 0
-        more = more | {"TILES": config.tiles, "ONE": steps == 1, "EVEN": even}
+        whole = packed.fragments % columns == 0 and packed.columns == packed.fragments * COLUMNS
+        more = more | {"TILES": config.tiles, "ONE": steps == 1, "EVEN": even, "WHOLE": whole}
+    if config.kernel == "wgmma":
+        more["HELD"] = _held(config, steps) if group == 0 else 0
     if warmup:
         kernel.warmup(*arguments, **common, **more, grid=grid, num_warps=config.warps)
     else:
         kernel[grid](*arguments, **common, **more, num_warps=config.warps)
 
 
+def _pairs(a: Any) -> Any | None:
+    """The activations as words of two neighbours, without a copy; `None` where they lie askew."""
+    try:
+        return a.view(torch_library().int32)
+    except RuntimeError:
+        return None
+
+
+def _held(config: DecodeConfig, steps: int) -> int:
+    """Steps whose tokens are all in shared memory at once; 0 = they are not."""
+    fits = steps * config.rows * config.tokens * 2 <= HELD_BYTES
+    return steps if 1 < steps <= MOST_HELD and fits else 0
+
+
 @cache
-def _kernel(config: DecodeConfig, code: Code) -> tuple[Any, dict[str, Any]]:
+def _kernel(config: DecodeConfig, code: Code, pairs: bool) -> tuple[Any, dict[str, Any]]:
     """The kernel, and what its configuration alone decides."""
     if config.kernel == "plain":
         from kernel_compass.kernels.decode_plain import decode_plain
@@ -214,7 +239,7 @@ def _kernel(config: DecodeConfig, code: Code) -> tuple[Any, dict[str, Any]]:
             code.value, config.fragments, config.warps_n, config.rows, config.tokens
         )
         return gluon.decode_wgmma, shared | layouts
-    shared |= {"WK": config.warps_k, "KS": config.chains}
+    shared |= {"WK": config.warps_k, "KS": config.chains, "PAIRS": pairs}
     layouts = gluon.mma_layouts(
         code.value,
         config.fragments,
@@ -223,5 +248,6 @@ def _kernel(config: DecodeConfig, code: Code) -> tuple[Any, dict[str, Any]]:
         config.chains,
         config.rows,
         config.tokens,
+        pairs,
     )
     return gluon.decode_mma, shared | layouts

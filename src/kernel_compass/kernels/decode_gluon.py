@@ -86,38 +86,20 @@ def _words_of(code, rows):
 
 
 @gluon.jit
-def _operand(
-    w,
-    CODE: gl.constexpr,
-    EXACT: gl.constexpr,
-    WN: gl.constexpr,
-    R: gl.constexpr,
-    WK: gl.constexpr,
-    KS: gl.constexpr,
-    ROWS: gl.constexpr,
-):
+def _operand(w, CODE: gl.constexpr, EXACT: gl.constexpr, WN: gl.constexpr, R: gl.constexpr,
+             WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr):
     """Loaded words `(WN R, WK KS chunks 128)` to the left operand `(KS WK, R WN 16, ROWS)`."""
     if CODE == "int4":
         w = gl.reshape(w, [WN, R, WK, KS * ROWS // 64, 8, 4, 2, 2])
         w = gl.join(w, w)
         if EXACT:
             v0, v1, v2, v3 = gl.inline_asm_elementwise(
-                _NIBBLES_LESS_136,
-                "=&r,=&r,=&r,=&r,r,r",
-                [w],
-                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16),
-                True,
-                2,
-            )
+                _NIBBLES_LESS_136, "=&r,=&r,=&r,=&r,r,r", [w],
+                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16), True, 2)
         else:
             v0, v1, v2, v3 = gl.inline_asm_elementwise(
-                _NIBBLES,
-                "=&r,=&r,=&r,=&r,r,r",
-                [w],
-                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16),
-                True,
-                2,
-            )
+                _NIBBLES, "=&r,=&r,=&r,=&r,r,r", [w],
+                (gl.bfloat16, gl.bfloat16, gl.bfloat16, gl.bfloat16), True, 2)
         x = gl.join(gl.join(v0, v1), gl.join(v2, v3))
         # 0 WN, 1 R, 2 WK, 3 chunk, 4 g, 5 c, 6 block, 7 s, 8 b, 9 h, 10 r
         if ROWS == 32:
@@ -139,12 +121,10 @@ def _operand(
         w = gl.join(w, w)
         if CODE == "int8":
             v0, v1 = gl.inline_asm_elementwise(
-                _INT8, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2
-            )
+                _INT8, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2)
         else:
             v0, v1 = gl.inline_asm_elementwise(
-                _E4M3, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2
-            )
+                _E4M3, "=&r,=&r,r,r", [w], (gl.bfloat16, gl.bfloat16), True, 2)
         x = gl.join(v0, v1)
         # ... 4 chunk, 5 g, 6 c, 7 s, 8 h, 9 b, 10 r
         x = gl.permute(x, (3, 2, 1, 0, 10, 5, 4, 7, 8, 6, 9))
@@ -152,59 +132,61 @@ def _operand(
 
 
 @gluon.jit
-def _load_words(words, row, col, fragment, first, F, UNITS, EVEN: gl.constexpr, EV: gl.constexpr):
+def _load_words(words, row, col, fragment, first, F, UNITS, EVEN: gl.constexpr,
+                WHOLE: gl.constexpr, EV: gl.constexpr):
     """Words of fragments `fragment + row`, units `first + col` of each."""
     here = words + (fragment + gl.expand_dims(row, 1)) * UNITS + first + gl.expand_dims(col, 0)
-    inside = gl.expand_dims(fragment + row, 1) < F
-    if not EVEN:
-        inside = inside & (gl.expand_dims(first + col, 0) < UNITS)
-    return gl.load(here, mask=inside, other=0, eviction_policy=EV)
+    if EVEN and WHOLE:
+        if EV == "cg":
+            w = gl.load(here, cache_modifier=".cg")
+        else:
+            w = gl.load(here, eviction_policy=EV)
+    else:
+        inside = gl.expand_dims(fragment + row, 1) < F
+        if not EVEN:
+            inside = inside & (gl.expand_dims(first + col, 0) < UNITS)
+        if EV == "cg":
+            w = gl.load(here, mask=inside, other=0, cache_modifier=".cg")
+        else:
+            w = gl.load(here, mask=inside, other=0, eviction_policy=EV)
+    return w
+
+
+@gluon.jit
+def _load_scale(scale, n0, N, h, COLUMNS: gl.constexpr, WHOLE: gl.constexpr,
+                LAYOUT: gl.constexpr):
+    """Scales of a tile's columns, in the layout in which the sums will be written."""
+    n = n0 + gl.arange(0, COLUMNS, layout=LAYOUT)
+    if WHOLE:
+        s = gl.load(scale + h * N + n)
+    else:
+        s = gl.load(scale + h * N + n, mask=n < N, other=0.0)
+    return s.to(gl.float32)
 
 
 @gluon.jit
 def _load_tokens(a, m, k, first, a_m, M, K, EVEN: gl.constexpr):
+    """Rows `first + k` of tokens `m`; pairs of them where `a` is of words, as K then is."""
+    here = a + gl.expand_dims(m, 1) * a_m + first + gl.expand_dims(k, 0)
     inside = gl.expand_dims(m, 1) < M
     if not EVEN:
         inside = inside & (gl.expand_dims(first + k, 0) < K)
-    return gl.load(
-        a + gl.expand_dims(m, 1) * a_m + first + gl.expand_dims(k, 0), mask=inside, other=0.0
-    )
+    return gl.load(here, mask=inside, other=0)
 
 
 @gluon.jit
-def _right(
-    a, WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr, LOB: gl.constexpr
-):
+def _right(a, CODE: gl.constexpr, PAIRS: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
+           ROWS: gl.constexpr, MP: gl.constexpr, LOB: gl.constexpr):
     """Tokens `(MP, WK KS ROWS)` to the right operand `(KS WK, ROWS, MP)`, rows in packed order."""
+    if PAIRS:
+        a = gl.join(a, a)
+        if CODE == "fp16":
+            a = gl.inline_asm_elementwise(_PAIR, "=r,r,r", [a], gl.float16, True, 2)
+        else:
+            a = gl.inline_asm_elementwise(_PAIR, "=r,r,r", [a], gl.bfloat16, True, 2)
     b = gl.reshape(a, [MP, WK, KS, ROWS // 32, 4, 2, 2, 2])
     b = gl.permute(b, (2, 1, 3, 5, 6, 4, 7, 0))
     return gl.convert_layout(gl.reshape(b, [KS * WK, ROWS, MP]), LOB, assert_trivial=True)
-
-
-@gluon.jit
-def _token_sums(
-    b,
-    R: gl.constexpr,
-    WN: gl.constexpr,
-    B: gl.constexpr,
-    ROWS: gl.constexpr,
-    MP: gl.constexpr,
-    VALUE: gl.constexpr,
-    MMA: gl.constexpr,
-):
-    """`VALUE` times the sum of each token's rows, in every row of an accumulator."""
-    LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
-    ones = gl.full([B, 16 * WN, ROWS], VALUE, b.dtype, layout=LOA)
-    c = mma_v2(ones, b, gl.zeros([B, 16 * WN, MP], gl.float32, layout=MMA))
-    if R == 2:
-        c = gl.permute(gl.join(c, c), (0, 3, 1, 2))
-    if R == 4:
-        c = gl.join(c, c)
-        c = gl.reshape(gl.join(c, c), [B, 16 * WN, MP, 4])
-        c = gl.permute(c, (0, 3, 1, 2))
-    if R > 1:
-        c = gl.convert_layout(gl.reshape(c, [B, R * WN * 16, MP]), MMA, assert_trivial=True)
-    return c
 
 
 @gluon.jit
@@ -217,24 +199,9 @@ def _column(LAYOUT: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr, WN: gl.con
 
 
 @gluon.jit
-def _store(
-    out,
-    acc,
-    scale,
-    n0,
-    m0,
-    o_m,
-    M,
-    N,
-    h,
-    SCALED: gl.constexpr,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    MP: gl.constexpr,
-    ES: gl.constexpr,
-    LC: gl.constexpr,
-):
+def _store(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, R: gl.constexpr,
+           RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr, WHOLE: gl.constexpr,
+           ES: gl.constexpr, LC: gl.constexpr):
     """Scale the sums `(R WN 16, MP)` and write them, columns in order."""
     acc = gl.reshape(acc, [R // RUN, RUN, WN, 2, 8, MP])
     acc = gl.reshape(gl.permute(acc, (2, 0, 4, 1, 3, 5)), [R * WN * 16, MP])
@@ -243,29 +210,17 @@ def _store(
     n = n0 + gl.arange(0, R * WN * 16, layout=gl.SliceLayout(1, LC))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(0, LC))
     if SCALED:
-        s = gl.load(scale + h * N + n, mask=n < N, other=0.0).to(gl.float32)
         acc = acc * gl.expand_dims(s, 1)
-    inside = (gl.expand_dims(n, 1) < N) & (gl.expand_dims(m, 0) < M)
-    gl.store(
-        out + gl.expand_dims(m, 0) * o_m + gl.expand_dims(n, 1),
-        acc.to(out.dtype.element_ty),
-        mask=inside,
-        eviction_policy=ES,
-    )
+    inside = gl.expand_dims(m, 0) < M
+    if not WHOLE:
+        inside = inside & (gl.expand_dims(n, 1) < N)
+    gl.store(out + gl.expand_dims(m, 0) * o_m + gl.expand_dims(n, 1),
+             acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
 
 
 @gluon.jit
-def _meet(
-    acc,
-    shared,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    WK: gl.constexpr,
-    KS: gl.constexpr,
-    MP: gl.constexpr,
-    LR: gl.constexpr,
-):
+def _meet(acc, shared, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr,
+          KS: gl.constexpr, MP: gl.constexpr, LR: gl.constexpr):
     """Sums `(KS WK, R WN 16, MP)` of all warps along K, added in order: `(MP, columns in order)`.
 
     By way of shared memory, a thread then adding what belongs to its columns; the compiler's own
@@ -279,66 +234,31 @@ def _meet(
 
 
 @gluon.jit
-def _store_met(
-    out,
-    acc,
-    scale,
-    n0,
-    m0,
-    o_m,
-    M,
-    N,
-    h,
-    SCALED: gl.constexpr,
-    COLUMNS: gl.constexpr,
-    MP: gl.constexpr,
-    ES: gl.constexpr,
-    LR: gl.constexpr,
-):
+def _store_met(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, COLUMNS: gl.constexpr,
+               MP: gl.constexpr, WHOLE: gl.constexpr, ES: gl.constexpr, LR: gl.constexpr):
     """As `_store`, for sums `(MP, columns in order)`."""
     n = n0 + gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, gl.SliceLayout(0, LR)))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, gl.SliceLayout(0, LR)))
     if SCALED:
-        s = gl.load(scale + h * N + n, mask=n < N, other=0.0).to(gl.float32)
         acc = acc * gl.expand_dims(s, 0)
-    inside = (gl.expand_dims(n, 0) < N) & (gl.expand_dims(m, 1) < M)
-    gl.store(
-        out + gl.expand_dims(m, 1) * o_m + gl.expand_dims(n, 0),
-        acc.to(out.dtype.element_ty),
-        mask=inside,
-        eviction_policy=ES,
-    )
+    inside = gl.expand_dims(m, 1) < M
+    if not WHOLE:
+        inside = inside & (gl.expand_dims(n, 0) < N)
+    gl.store(out + gl.expand_dims(m, 1) * o_m + gl.expand_dims(n, 0),
+             acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
 
 
 @gluon.jit
-def _finish(
-    out,
-    acc,
-    scale,
-    shared,
-    n0,
-    m0,
-    o_m,
-    M,
-    N,
-    h,
-    SCALED: gl.constexpr,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    WK: gl.constexpr,
-    KS: gl.constexpr,
-    MP: gl.constexpr,
-    ES: gl.constexpr,
-    LC: gl.constexpr,
-    LR: gl.constexpr,
-):
+def _finish(out, acc, s, shared, n0, m0, o_m, M, N, SCALED: gl.constexpr, R: gl.constexpr,
+            RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
+            MP: gl.constexpr, WHOLE: gl.constexpr, ES: gl.constexpr, LC: gl.constexpr,
+            LR: gl.constexpr):
     """Add the parts of K, scale, write."""
     if WK > 1:
         total = _meet(acc, shared, R, RUN, WN, WK, KS, MP, LR)
-        _store_met(out, total, scale, n0, m0, o_m, M, N, h, SCALED, R * WN * 16, MP, ES, LR)
+        _store_met(out, total, s, n0, m0, o_m, M, N, SCALED, R * WN * 16, MP, WHOLE, ES, LR)
     else:
-        _store(out, gl.sum(acc, 0), scale, n0, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES, LC)
+        _store(out, gl.sum(acc, 0), s, n0, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
 
 
 @gluon.jit
@@ -349,56 +269,27 @@ def _hold(FENCE: gl.constexpr):
 
 
 @gluon.jit(do_not_specialize=["M", "STEPS"])
-def decode_mma(
-    a,
-    words,
-    scale,
-    zero,
-    out,
-    M,
-    N,
-    K,
-    F,
-    UNITS,
-    a_h,
-    a_m,
-    o_h,
-    o_m,
-    STEPS,
-    CODE: gl.constexpr,
-    GROUP: gl.constexpr,
-    ZEROS: gl.constexpr,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    WK: gl.constexpr,
-    KS: gl.constexpr,
-    ROWS: gl.constexpr,
-    MP: gl.constexpr,
-    TILES: gl.constexpr,
-    ONE: gl.constexpr,
-    EVEN: gl.constexpr,
-    LW: gl.constexpr,
-    LA: gl.constexpr,
-    MMA: gl.constexpr,
-    LC: gl.constexpr,
-    LS: gl.constexpr,
-    LR: gl.constexpr,
-    EV: gl.constexpr,
-    ES: gl.constexpr,
-    FENCE: gl.constexpr,
-):
+def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m, STEPS,
+               CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
+               RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
+               ROWS: gl.constexpr, MP: gl.constexpr, TILES: gl.constexpr, ONE: gl.constexpr,
+               EVEN: gl.constexpr, WHOLE: gl.constexpr, PAIRS: gl.constexpr, LW: gl.constexpr,
+               LA: gl.constexpr, MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr,
+               LR: gl.constexpr, EV: gl.constexpr, ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens.
 
-    K is walked `WK KS ROWS` rows a step: `WK` warps and `KS` accumulators a warp take `ROWS` each.
-    `ONE`: a step is all of K. `GROUP`: rows that share a scale, 0 for one scale a column.
+    K is walked `WK KS ROWS` rows a step: `WK` warps and `KS` sums a warp take `ROWS` each. `ONE`: a
+    step is all of K. `GROUP`: rows that share a scale, 0 for one scale a column. `EVEN`: steps end
+    with K; `WHOLE`: tiles end with N. `PAIRS`: `a` is of words, two neighbours along K each, as its
+    strides are; a loop can then hold the next step's tokens in as few registers as they need.
     """
     B: gl.constexpr = KS * WK
     DEPTH: gl.constexpr = B * ROWS
+    COLUMNS: gl.constexpr = R * WN * 16
     PER: gl.constexpr = _words_of(CODE, DEPTH)
     SCALED: gl.constexpr = (CODE != "bf16" and CODE != "fp16") and GROUP == 0
-    LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
     LOB: gl.constexpr = gl.DotOperandLayout(1, MMA, 2)
+    LN: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(0, LR)) if WK > 1 else gl.SliceLayout(1, LC)
     h = gl.program_id(1).to(gl.int64)
     m0 = gl.program_id(2) * MP
     f0 = gl.program_id(0) * (TILES * R * WN)
@@ -408,231 +299,129 @@ def decode_mma(
     row = gl.arange(0, R * WN, layout=gl.SliceLayout(1, LW))
     col = gl.arange(0, PER, layout=gl.SliceLayout(0, LW))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, LA))
-    k = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, LA))
-    FOLD: gl.constexpr = CODE == "int4" and GROUP == 0
-    zeros = gl.zeros([B, R * WN * 16, MP], gl.float32, layout=MMA)
+    KD: gl.constexpr = DEPTH // 2 if PAIRS else DEPTH
+    k = gl.arange(0, KD, layout=gl.SliceLayout(0, LA))
+    limit = K
+    if PAIRS:
+        limit = K // 2
+    zeros = gl.zeros([B, COLUMNS, MP], gl.float32, layout=MMA)
     shared = 0
     if WK > 1:
-        shared = gl.allocate_shared_memory(gl.float32, [WK, MP, R * WN * 16], LS)
-    w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, EV)
+        shared = gl.allocate_shared_memory(gl.float32, [WK, MP, COLUMNS], LS)
+    w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, WHOLE, EV)
+    s = gl.zeros([COLUMNS], gl.float32, layout=LN)
+    if SCALED:
+        s = _load_scale(scale, f0 * 16, N, h, COLUMNS, WHOLE, LN)
     if ONE:
         _hold(FENCE)
-        x = _load_tokens(a, m, k, 0, a_m, M, K, EVEN)
+        x = _load_tokens(a, m, k, 0, a_m, M, limit, EVEN)
         # A branch that the compiler cannot decide: loads stay ahead of what uses them.
         go = True
         if FENCE:
             go = M > 0
         if go:
-            b = _right(x, WK, KS, ROWS, MP, LOB)
-            start = zeros
-            if FOLD:
-                start = _token_sums(b, R, WN, B, ROWS, MP, -136.0, MMA)
+            b = _right(x, CODE, PAIRS, WK, KS, ROWS, MP, LOB)
             for i in range(TILES):
+                f = f0 + i * R * WN
                 following = w
+                scales = s
                 if i + 1 < TILES:
-                    following = _load_words(
-                        words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS, EVEN, EV
-                    )
-                v = gl.convert_layout(
-                    _operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA, assert_trivial=True
-                )
-                acc = mma_v2(v, b, start)
+                    following = _load_words(words, row, col, f + R * WN, 0, F, UNITS, EVEN,
+                                            WHOLE, EV)
+                    if SCALED:
+                        scales = _load_scale(scale, (f + R * WN) * 16, N, h, COLUMNS, WHOLE, LN)
+                v = _left(w, zero, f * 16, 0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, WK, KS,
+                          ROWS, MMA)
+                acc = mma_v2(v, b, zeros)
                 if GROUP > 0:
-                    acc = _grouped(
-                        acc,
-                        b,
-                        scale,
-                        zero,
-                        (f0 + i * R * WN) * 16,
-                        0,
-                        N,
-                        K,
-                        h,
-                        GROUP,
-                        ZEROS,
-                        R,
-                        RUN,
-                        WN,
-                        WK,
-                        KS,
-                        ROWS,
-                        MP,
-                        MMA,
-                        CODE,
-                    )
-                _finish(
-                    out,
-                    acc,
-                    scale,
-                    shared,
-                    (f0 + i * R * WN) * 16,
-                    m0,
-                    o_m,
-                    M,
-                    N,
-                    h,
-                    SCALED,
-                    R,
-                    RUN,
-                    WN,
-                    WK,
-                    KS,
-                    MP,
-                    ES,
-                    LC,
-                    LR,
-                )
+                    acc = _grouped(acc, scale, f * 16, 0, N, K, h, GROUP, R, RUN, WN, WK, KS,
+                                   ROWS, MMA)
+                _finish(out, acc, s, shared, f * 16, m0, o_m, M, N, SCALED, R, RUN, WN, WK, KS,
+                        MP, WHOLE, ES, LC, LR)
                 w = following
+                s = scales
     else:
         acc = zeros
+        x = _load_tokens(a, m, k, 0, a_m, M, limit, EVEN)
         for step in range(STEPS):
-            x = _load_tokens(a, m, k, step * DEPTH, a_m, M, K, EVEN)
             following = w
+            tokens = x
             if step + 1 < STEPS:
-                following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN, EV)
-            b = _right(x, WK, KS, ROWS, MP, LOB)
-            v = gl.convert_layout(
-                _operand(w, CODE, False, WN, R, WK, KS, ROWS), LOA, assert_trivial=True
-            )
+                following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN,
+                                        WHOLE, EV)
+                tokens = _load_tokens(a, m, k, (step + 1) * KD, a_m, M, limit, EVEN)
+            b = _right(x, CODE, PAIRS, WK, KS, ROWS, MP, LOB)
+            v = _left(w, zero, f0 * 16, step * DEPTH, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
+                      WK, KS, ROWS, MMA)
             if GROUP > 0:
                 part = mma_v2(v, b, zeros)
-                acc += _grouped(
-                    part,
-                    b,
-                    scale,
-                    zero,
-                    f0 * 16,
-                    step * DEPTH,
-                    N,
-                    K,
-                    h,
-                    GROUP,
-                    ZEROS,
-                    R,
-                    RUN,
-                    WN,
-                    WK,
-                    KS,
-                    ROWS,
-                    MP,
-                    MMA,
-                    CODE,
-                )
+                acc += _grouped(part, scale, f0 * 16, step * DEPTH, N, K, h, GROUP, R, RUN, WN,
+                                WK, KS, ROWS, MMA)
             else:
-                if FOLD:
-                    acc += _token_sums(b, R, WN, B, ROWS, MP, -136.0, MMA)
                 acc = mma_v2(v, b, acc)
             w = following
-        _finish(
-            out,
-            acc,
-            scale,
-            shared,
-            f0 * 16,
-            m0,
-            o_m,
-            M,
-            N,
-            h,
-            SCALED,
-            R,
-            RUN,
-            WN,
-            WK,
-            KS,
-            MP,
-            ES,
-            LC,
-            LR,
-        )
+            x = tokens
+        _finish(out, acc, s, shared, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, WK, KS, MP,
+                WHOLE, ES, LC, LR)
 
 
 @gluon.jit
-def _grouped(
-    part,
-    b,
-    scale,
-    zero,
-    n0,
-    k0,
-    N,
-    K,
-    h,
-    GROUP: gl.constexpr,
-    ZEROS: gl.constexpr,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    WK: gl.constexpr,
-    KS: gl.constexpr,
-    ROWS: gl.constexpr,
-    MP: gl.constexpr,
-    MMA: gl.constexpr,
-    CODE: gl.constexpr,
-):
-    """A step's sums, each `ROWS` of one group: less the zero point, times the scale."""
-    B: gl.constexpr = KS * WK
-    index = gl.arange(0, B, layout=gl.SliceLayout(1, gl.SliceLayout(2, MMA)))
-    first = k0 + (index % WK * KS + index // WK) * ROWS
-    group = gl.expand_dims(first // GROUP, 1)
-    n = gl.expand_dims(n0 + _column(gl.SliceLayout(0, gl.SliceLayout(2, MMA)), R, RUN, WN), 0)
-    inside = (n < N) & (gl.expand_dims(first, 1) < K)
-    at = (h * gl.cdiv(K, GROUP) + group) * N + n
+def _left(w, zero, n0, k0, N, K, h, CODE: gl.constexpr, GROUP: gl.constexpr,
+          ZEROS: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr,
+          WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr, MMA: gl.constexpr):
+    """The left operand of `decode_mma`, zero points subtracted: bf16 holds the integers exactly."""
+    LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
+    v = _operand(w, CODE, not ZEROS, WN, R, WK, KS, ROWS)
+    v = gl.convert_layout(v, LOA, assert_trivial=True)
+    if ZEROS:
+        LZ: gl.constexpr = gl.SliceLayout(2, LOA)
+        at, inside = _group_at(n0, k0, N, K, h, GROUP, R, RUN, WN, WK, KS, ROWS, LZ)
+        z = gl.load(zero + at, mask=inside, other=0).to(gl.bfloat16)
+        v = v - gl.expand_dims(z + 128.0, 2)
+    return v
+
+
+@gluon.jit
+def _group_at(n0, k0, N, K, h, GROUP: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr,
+              WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr,
+              LAYOUT: gl.constexpr):
+    """Where the scales of a step's sums lie, `(KS WK, columns)`, and which there are."""
+    index = gl.arange(0, KS * WK, layout=gl.SliceLayout(1, LAYOUT))
+    first = gl.expand_dims(k0 + (index % WK * KS + index // WK) * ROWS, 1)
+    n = gl.expand_dims(n0 + _column(gl.SliceLayout(0, LAYOUT), R, RUN, WN), 0)
+    return (h * gl.cdiv(K, GROUP) + first // GROUP) * N + n, (n < N) & (first < K)
+
+
+@gluon.jit
+def _grouped(part, scale, n0, k0, N, K, h, GROUP: gl.constexpr, R: gl.constexpr,
+             RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
+             ROWS: gl.constexpr, MMA: gl.constexpr):
+    """A step's sums, each of one group, times its scale."""
+    at, inside = _group_at(n0, k0, N, K, h, GROUP, R, RUN, WN, WK, KS, ROWS,
+                           gl.SliceLayout(2, MMA))
     s = gl.load(scale + at, mask=inside, other=0.0).to(gl.float32)
-    if CODE == "int4":
-        sums = _token_sums(b, R, WN, B, ROWS, MP, 1.0, MMA)
-        offset = gl.full([B, R * WN * 16], 136.0, gl.float32, layout=gl.SliceLayout(2, MMA))
-        if ZEROS:
-            z = gl.load(zero + at, mask=inside, other=0).to(gl.float32)
-            offset = z + 128.0
-        part = part - gl.expand_dims(offset, 2) * sums
     return part * gl.expand_dims(s, 2)
 
 
 @gluon.jit(do_not_specialize=["M", "STEPS"])
-def decode_wgmma(
-    a,
-    words,
-    scale,
-    zero,
-    out,
-    M,
-    N,
-    K,
-    F,
-    UNITS,
-    a_h,
-    a_m,
-    o_h,
-    o_m,
-    STEPS,
-    CODE: gl.constexpr,
-    GROUP: gl.constexpr,
-    ZEROS: gl.constexpr,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    ROWS: gl.constexpr,
-    MP: gl.constexpr,
-    TILES: gl.constexpr,
-    ONE: gl.constexpr,
-    EVEN: gl.constexpr,
-    LW: gl.constexpr,
-    LA: gl.constexpr,
-    MMA: gl.constexpr,
-    LC: gl.constexpr,
-    LS: gl.constexpr,
-    EV: gl.constexpr,
-    ES: gl.constexpr,
-    FENCE: gl.constexpr,
-):
+def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m, STEPS,
+                 CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
+                 RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
+                 TILES: gl.constexpr, ONE: gl.constexpr, EVEN: gl.constexpr,
+                 WHOLE: gl.constexpr, HELD: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr,
+                 MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr, EV: gl.constexpr,
+                 ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens; `ROWS` of K a step.
 
-    `ONE`: a step is all of K, and the tokens stay in shared memory for all tiles.
+    `ONE`: a step is all of K, and the tokens stay in shared memory for all tiles. `HELD`: so many
+    steps are all of K, the tokens are in shared memory before the first, and a step's weights are
+    converted while the unit works on the one before. Otherwise tokens come with each step.
     """
     PER: gl.constexpr = _words_of(CODE, ROWS)
     SCALED: gl.constexpr = (CODE != "bf16" and CODE != "fp16") and GROUP == 0
     COLUMNS: gl.constexpr = R * WN * 16
+    BUFFERS: gl.constexpr = HELD if HELD > 0 else 1
+    LN: gl.constexpr = gl.SliceLayout(1, LC)
     h = gl.program_id(1).to(gl.int64)
     m0 = gl.program_id(2) * MP
     f0 = gl.program_id(0) * (TILES * R * WN)
@@ -643,84 +432,72 @@ def decode_wgmma(
     col = gl.arange(0, PER, layout=gl.SliceLayout(0, LW))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, LA))
     k = gl.arange(0, ROWS, layout=gl.SliceLayout(0, LA))
-    shared = gl.allocate_shared_memory(a.dtype.element_ty, [MP, ROWS], LS)
+    shared = gl.allocate_shared_memory(a.dtype.element_ty, [BUFFERS, MP, ROWS], LS)
     zeros = gl.zeros([COLUMNS, MP], gl.float32, layout=MMA)
-    w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, EV)
+    w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, WHOLE, EV)
+    s = gl.zeros([COLUMNS], gl.float32, layout=LN)
+    if SCALED:
+        s = _load_scale(scale, f0 * 16, N, h, COLUMNS, WHOLE, LN)
     if ONE:
         _hold(FENCE)
-        _share(_load_tokens(a, m, k, 0, a_m, M, K, EVEN), shared, ROWS, MP)
+        _share(_load_tokens(a, m, k, 0, a_m, M, K, EVEN), shared.index(0), ROWS, MP)
         for i in range(TILES):
+            f = f0 + i * R * WN
             following = w
+            scales = s
             if i + 1 < TILES:
-                following = _load_words(
-                    words, row, col, f0 + (i + 1) * R * WN, 0, F, UNITS, EVEN, EV
-                )
-            v = _left(
-                w,
-                zero,
-                (f0 + i * R * WN) * 16,
-                0,
-                N,
-                K,
-                h,
-                CODE,
-                GROUP,
-                ZEROS,
-                R,
-                RUN,
-                WN,
-                ROWS,
-                MMA,
-            )
-            acc = hopper.warpgroup_mma(
-                v, shared.permute((1, 0)), zeros, use_acc=False, is_async=True
-            )
+                following = _load_words(words, row, col, f + R * WN, 0, F, UNITS, EVEN, WHOLE, EV)
+                if SCALED:
+                    scales = _load_scale(scale, (f + R * WN) * 16, N, h, COLUMNS, WHOLE, LN)
+            v = _left_2d(w, zero, f * 16, 0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, ROWS, MMA)
+            acc = hopper.warpgroup_mma(v, shared.index(0).permute((1, 0)), zeros, use_acc=False,
+                                       is_async=True)
             acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
             if GROUP > 0:
-                acc = _scaled(
-                    acc, scale, (f0 + i * R * WN) * 16, 0, N, K, h, GROUP, R, RUN, WN, MMA
-                )
-            _store(
-                out,
-                acc,
-                scale,
-                (f0 + i * R * WN) * 16,
-                m0,
-                o_m,
-                M,
-                N,
-                h,
-                SCALED,
-                R,
-                RUN,
-                WN,
-                MP,
-                ES,
-                LC,
-            )
+                acc = _scaled(acc, scale, f * 16, 0, N, K, h, GROUP, R, RUN, WN, MMA)
+            _store(out, acc, s, f * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
             w = following
+            s = scales
+    elif HELD > 0:
+        for step in gl.static_range(HELD):
+            _share(_load_tokens(a, m, k, step * ROWS, a_m, M, K, EVEN), shared.index(step), ROWS,
+                   MP)
+        following = _load_words(words, row, col, f0, PER, F, UNITS, EVEN, WHOLE, EV)
+        v = _left_2d(w, zero, f0 * 16, 0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, ROWS, MMA)
+        acc = zeros
+        for step in gl.static_range(HELD):
+            running = hopper.warpgroup_mma(v, shared.index(step).permute((1, 0)), acc,
+                                           use_acc=step > 0, is_async=True)
+            if step + 1 < HELD:
+                v = _left_2d(following, zero, f0 * 16, (step + 1) * ROWS, N, K, h, CODE, GROUP,
+                             ZEROS, R, RUN, WN, ROWS, MMA)
+            if step + 2 < HELD:
+                following = _load_words(words, row, col, f0, (step + 2) * PER, F, UNITS, EVEN,
+                                        WHOLE, EV)
+            acc = hopper.warpgroup_mma_wait(0, deps=(running,))
+        _store(out, acc, s, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
     else:
         acc = zeros
         for step in range(STEPS):
             x = _load_tokens(a, m, k, step * ROWS, a_m, M, K, EVEN)
             following = w
             if step + 1 < STEPS:
-                following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN, EV)
-            _share(x, shared, ROWS, MP)
-            v = _left(
-                w, zero, f0 * 16, step * ROWS, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, ROWS, MMA
-            )
+                following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN,
+                                        WHOLE, EV)
+            _share(x, shared.index(0), ROWS, MP)
+            v = _left_2d(w, zero, f0 * 16, step * ROWS, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
+                         ROWS, MMA)
             if GROUP > 0:
-                part = hopper.warpgroup_mma(
-                    v, shared.permute((1, 0)), zeros, use_acc=False, is_async=True
-                )
+                part = hopper.warpgroup_mma(v, shared.index(0).permute((1, 0)), zeros,
+                                            use_acc=False, is_async=True)
                 part = hopper.warpgroup_mma_wait(0, deps=(part,))
                 acc += _scaled(part, scale, f0 * 16, step * ROWS, N, K, h, GROUP, R, RUN, WN, MMA)
             else:
-                acc = hopper.warpgroup_mma(v, shared.permute((1, 0)), acc, is_async=True)
+                acc = hopper.warpgroup_mma(v, shared.index(0).permute((1, 0)), acc,
+                                           is_async=True)
                 acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
             w = following
-        _store(out, acc, scale, f0 * 16, m0, o_m, M, N, h, SCALED, R, RUN, WN, MP, ES, LC)
+        _store(out, acc, s, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
 
 
 @gluon.jit
@@ -732,51 +509,24 @@ def _share(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
 
 
 @gluon.jit
-def _left(
-    w,
-    zero,
-    n0,
-    k0,
-    N,
-    K,
-    h,
-    CODE: gl.constexpr,
-    GROUP: gl.constexpr,
-    ZEROS: gl.constexpr,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    ROWS: gl.constexpr,
-    MMA: gl.constexpr,
-):
-    """The left operand `(R WN 16, ROWS)`, zero points subtracted."""
+def _left_2d(w, zero, n0, k0, N, K, h, CODE: gl.constexpr, GROUP: gl.constexpr,
+             ZEROS: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr,
+             ROWS: gl.constexpr, MMA: gl.constexpr):
+    """The left operand of `decode_wgmma`, `(R WN 16, ROWS)`."""
     LOA: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
     v = gl.reshape(_operand(w, CODE, not ZEROS, WN, R, 1, 1, ROWS), [R * WN * 16, ROWS])
     v = gl.convert_layout(v, LOA, assert_trivial=True)
     if ZEROS:
         n = n0 + _column(gl.SliceLayout(1, LOA), R, RUN, WN)
-        group = k0 // GROUP if GROUP > 0 else 0
-        groups = gl.cdiv(K, GROUP) if GROUP > 0 else 1
-        z = gl.load(zero + (h * groups + group) * N + n, mask=n < N, other=0).to(gl.bfloat16)
+        at = (h * gl.cdiv(K, GROUP) + k0 // GROUP) * N + n
+        z = gl.load(zero + at, mask=(n < N) & (k0 < K), other=0).to(gl.bfloat16)
         v = v - gl.expand_dims(z + 128.0, 1)
     return v
 
 
 @gluon.jit
-def _scaled(
-    part,
-    scale,
-    n0,
-    k0,
-    N,
-    K,
-    h,
-    GROUP: gl.constexpr,
-    R: gl.constexpr,
-    RUN: gl.constexpr,
-    WN: gl.constexpr,
-    MMA: gl.constexpr,
-):
+def _scaled(part, scale, n0, k0, N, K, h, GROUP: gl.constexpr, R: gl.constexpr,
+            RUN: gl.constexpr, WN: gl.constexpr, MMA: gl.constexpr):
     """A step's sums times the scale of its group."""
     n = n0 + _column(gl.SliceLayout(1, MMA), R, RUN, WN)
     at = (h * gl.cdiv(K, GROUP) + k0 // GROUP) * N + n
@@ -800,7 +550,9 @@ def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict[str, A
     }
 
 
-def mma_layouts(code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int) -> dict[str, Any]:
+def mma_layouts(
+    code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int, pairs: bool = False
+) -> dict[str, Any]:
     """Which lane and register hold what: of the words, the tokens, the sums."""
     chunks = KS * ROWS // {"bf16": 16, "fp16": 16, "int4": 64}.get(code, 32)
     words = gl.DistributedLinearLayout(
@@ -813,14 +565,15 @@ def mma_layouts(code: str, R: int, WN: int, WK: int, KS: int, ROWS: int, MP: int
         [],
         [WN * R, WK * chunks * 128],
     )
+    half = 1 if pairs else 0
     tokens = gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [0, 4]]
-        + [[0, 32 << i] for i in range(_log2(KS * ROWS // 32))]
+        [[0, 1], [0, 2], [0, 4]][: 3 - half]
+        + [[0, 32 >> half << i] for i in range(_log2(KS * ROWS // 32))]
         + [[8 << i, 0] for i in range(_log2(MP // 8))],
-        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
-        [[0, 0]] * _log2(WN) + [[0, (KS * ROWS) << i] for i in range(_log2(WK))],
+        [[0, 8 >> half], [0, 16 >> half], [1, 0], [2, 0], [4, 0]],
+        [[0, 0]] * _log2(WN) + [[0, (KS * ROWS) >> half << i] for i in range(_log2(WK))],
         [],
-        [MP, WK * KS * ROWS],
+        [MP, (WK * KS * ROWS) >> half],
     )
     mma = gl.NVMMADistributedLayout([2, 0], [WK, WN, 1], [1, 16, 8])
     run = 2 if code == "int4" else 1

@@ -13,7 +13,12 @@ from typing import Any
 
 from kernel_compass.errors import UsageError
 from kernel_compass.measurement.probes import WORD_BYTES, stream_kernels
-from kernel_compass.measurement.subject import GIB, Subject
+from kernel_compass.measurement.subject import (
+    COLD_L2_MULTIPLE,
+    ROTATION_BYTES,
+    Subject,
+    set_count,
+)
 from kernel_compass.measurement.timing import TimingOptions, measure
 from kernel_compass.measurement.torch_device import TorchDevice
 from kernel_compass.records.profile import Regime
@@ -174,6 +179,15 @@ class StreamingFloors:
             self._found[key] = self._measured(shape, regime, launches)
         return self._found[key]
 
+    def compile(self, shape: PackedShape) -> None:
+        """Launch every tile once: Triton's cache then holds what `of` will ask for.
+
+        Raises:
+            MeasurementError: a launch fails.
+        """
+        for config in self._configs:
+            self._device.run(self._subject(shape, config, Regime.WARM, None).first_call)
+
     def _measured(self, shape: PackedShape, regime: Regime, launches: int | None) -> StreamedFloor:
         weights = (shape.weight_bytes, shape.scale_bytes, regime)
         configs = self._best.get(weights, self._configs)
@@ -197,10 +211,11 @@ class StreamingFloors:
     ) -> Subject:
         first = _aligned(shape.words)
         step = first + _aligned(shape.scale_words)
-        buffer = self._words(max(self._options.rotation_bytes or GIB, 2 * step * WORD_BYTES))
         count = 1
         if regime is Regime.COLD:
-            count = min(buffer.numel() // step, launches or buffer.numel())
+            enough = self._sets_enough((shape.words + shape.scale_words) * WORD_BYTES)
+            count = min(enough, launches or enough)
+        buffer = self._words(count * step * WORD_BYTES)
         sets = [
             (buffer[i : i + shape.words], buffer[i + first : i + first + shape.scale_words])
             for i in range(0, count * step, step)
@@ -213,6 +228,11 @@ class StreamingFloors:
         beside = self._activations(shape.resident_words)
         output = self._outputs(shape.outputs)
         return Subject(run, sets[0], (beside,), (output,), tuple(sets[1:]))
+
+    def _sets_enough(self, one_bytes: int) -> int:
+        """As many as a kernel's own copies: rounded down they could total too little to be cold."""
+        least = COLD_L2_MULTIPLE * self._device.l2_bytes
+        return set_count(one_bytes, max(least, self._options.rotation_bytes or ROTATION_BYTES))
 
     def _words(self, size: int) -> Any:
         if self._buffer is None or self._buffer.numel() * WORD_BYTES < size:

@@ -100,6 +100,15 @@ def rotation(
     return sets
 
 
+def set_count(one_bytes: int, wanted_bytes: int) -> int:
+    """Sets of `one_bytes` that total `wanted_bytes` or more; two at least.
+
+    A power of two, so that two subjects cycle their sets in a common number of launches.
+    """
+    enough = max(math.ceil(wanted_bytes / one_bytes), 2)
+    return 1 << (enough - 1).bit_length()
+
+
 def _copies(
     subject: Subject, device: TimingDevice, one: int, wanted: int, least: int
 ) -> tuple[tuple[Any, ...], ...]:
@@ -112,18 +121,25 @@ def _copies(
         )
     room = device.free_bytes() * 9 // 10
     if room < least:
-        raise MeasurementError(
-            MeasurementCause.OUT_OF_MEMORY,
-            f"Rotation needs {bytes_text(least)} and {bytes_text(room)} are free on the GPU.",
-            "Free memory, or time cold by flushing (ColdMethod.FLUSH).",
-        )
-    # A power of two, so that two subjects cycle their sets in a common number of launches.
+        raise _no_room(least, room)
     span = max(sum(e - s for s, e in map(device.address_range, subject.streamed)), one)
-    count = min(1 << max(1, math.ceil(math.log2(wanted / one))), MOST_SETS)
+    count = min(set_count(one, wanted), MOST_SETS)
     while count > 2 and count * span > room:
         count //= 2
+    if count * one < least:  # the next power of two has no room: as many as it takes
+        count = math.ceil(least / one)
+        if count * span > room:
+            raise _no_room(count * span, room)
     copies = [tuple(map(device.clone, subject.streamed)) for _ in range(count - 1)]
     return (subject.streamed, *copies)
+
+
+def _no_room(needed: int, room: int) -> MeasurementError:
+    return MeasurementError(
+        MeasurementCause.OUT_OF_MEMORY,
+        f"Rotation needs {bytes_text(needed)} and {bytes_text(room)} are free on the GPU.",
+        "Free memory, or time cold by flushing (ColdMethod.FLUSH).",
+    )
 
 
 def _check_operands(subject: Subject, device: TimingDevice) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -132,6 +133,62 @@ def test_a_defect_is_caught(
     check(CublasBf16(), "cpu")
     with pytest.raises(AssertionError):
         check(defect(), "cpu")
+
+
+class KeepsACopy(CublasBf16):
+    """... of the weight, and does not say so."""
+
+    def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
+        prepared = super().prepare(*args, **kwargs)
+        return replace(prepared, extra=prepared.streamed[0].clone())
+
+
+class SaysItAddsWhatItKept(CublasBf16):
+    def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
+        prepared = super().prepare(*args, **kwargs)
+        return replace(prepared, added_bytes=prepared.streamed[0].nbytes)
+
+
+class KeepsACopyAndSaysSo(KeepsACopy):
+    def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
+        prepared = super().prepare(*args, **kwargs)
+        return replace(prepared, added_bytes=prepared.streamed[0].nbytes)
+
+
+class TakesATableOnce(CublasBf16):
+    """As libraries do: the first call allocates what all later ones share."""
+
+    table: Any = None
+
+    def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
+        if self.table is None:
+            self.table = torch.zeros(1 << 20)
+        return super().prepare(*args, **kwargs)
+
+
+def live_bytes(_device: str) -> int:
+    """What the GPU's allocator counts there, of the tensors that are alive on the CPU here."""
+    gc.collect()
+    tensors = [one for one in gc.get_objects() if type(one) is torch.Tensor]
+    storages = [one.untyped_storage() for one in tensors]
+    return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
+
+
+@pytest.mark.filterwarnings("ignore")  # of what else lives, when it is looked at
+@pytest.mark.parametrize("one", [CublasBf16(), KeepsACopyAndSaysSo(), TakesATableOnce()])
+def test_bytes_that_are_held_and_said_pass(one: Implementation, monkeypatch: Any) -> None:
+    monkeypatch.setattr(conformance, "taken_bytes", live_bytes)
+    conformance.check_bytes(one, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("one", [KeepsACopy(), SaysItAddsWhatItKept()])
+def test_bytes_that_are_held_or_said_alone_are_caught(
+    one: Implementation, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(conformance, "taken_bytes", live_bytes)
+    with pytest.raises(AssertionError, match=r"says \d+ bytes, holds \d+"):
+        conformance.check_bytes(one, "cpu")
 
 
 def test_every_check_that_a_cpu_can_fail_is_shown_to_fail() -> None:
