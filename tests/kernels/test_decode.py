@@ -155,7 +155,7 @@ def test_what_is_streamed_is_what_is_read():
 def test_a_configuration_goes_into_plain_values_and_back():
     config = replace(CONFIGS[0], load="evict_first", hold=True)
     assert configuration(config.as_config()) == config
-    with pytest.raises(UsageError, match="BLOCK_M.*no configuration.*fragments, warps_n"):
+    with pytest.raises(UsageError, match=r"BLOCK_M.*no configuration.*fragments, warps_n"):
         configuration({"BLOCK_M": 16})
     with pytest.raises(UsageError, match="no configuration"):
         configuration({"kernel": "plain"})

@@ -175,5 +175,5 @@ def test_runs_of_fragments():
 
 def test_block_scales_are_refused():
     weight = quantize(torch.randn(1, 128, 128), NumberFormat.parse("w8a8_fp8_block"))
-    with pytest.raises(UsageError, match="block scales.*own_fp8_block"):
+    with pytest.raises(UsageError, match=r"block scales.*own_fp8_block"):
         pack(weight)
