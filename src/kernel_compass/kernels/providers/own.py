@@ -86,6 +86,8 @@ class Decode:
         _check_activations(packed, wide)
         if out is None:
             out = a.new_empty((*a.shape[:-1], packed.columns))
+        else:
+            _check_output(out, (*a.shape[:-1], packed.columns))
         given = packed if streamed is prepared.streamed else with_streamed(packed, tuple(streamed))
         whole = config.kernel == "plain" and os.environ.get("TRITON_INTERPRET") == "1"
         launch(given, wide, out.unsqueeze(0) if linear else out, config, wide=whole)
@@ -179,8 +181,18 @@ def _check_activations(packed: PackedWeight, a: Any) -> None:
     wanted = "float16" if packed.format.weight is Code.FP16 else "bfloat16"
     if str(a.dtype) != f"torch.{wanted}":
         raise UsageError(f"Activations are {a.dtype}.", f"This weight's kernel takes {wanted}.")
-    if a.shape[0] != packed.heads or a.shape[2] != packed.reduction or a.stride(2) != 1:
+    fits = a.dim() == 3 and (a.shape[0], a.shape[2]) == (packed.heads, packed.reduction)
+    if not fits or a.stride(2) != 1:
         raise UsageError(
             f"Activations are {tuple(a.shape)} with strides {a.stride()}.",
             f"Give ({packed.heads}, M, {packed.reduction}), dense along K.",
+        )
+
+
+def _check_output(out: Any, wanted: tuple[int, ...]) -> None:
+    """A kernel writes where these sizes say, whatever lies there."""
+    if tuple(out.shape) != wanted or (wanted[-1] > 1 and out.stride(-1) != 1):
+        raise UsageError(
+            f"The output is {tuple(out.shape)} with strides {out.stride()}.",
+            f"Give {wanted}, dense along N.",
         )

@@ -1,0 +1,166 @@
+"""Compile a launch for an architecture without a GPU, and read what came out. Needs triton.
+
+`compile_for` runs an ordinary launcher with Triton's driver and its launches replaced: arguments go
+through Triton's own specialization (alignment, ones, constants) and compiler, and then nothing is
+launched. So what is compiled is what the JIT would compile for these arguments, and no list of
+arguments is kept twice. Tensors may be torch's `meta` ones, which have sizes and no memory.
+
+Kernels that Triton's interpreter runs (`TRITON_INTERPRET=1`) are not compiled by anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
+from kernel_compass.kernels import cubin
+
+MATRIX_OPCODES = (
+    "UTCHMMA", "UTCIMMA", "UTCQMMA", "UTCOMMA", "HGMMA", "QGMMA", "IGMMA",
+    "HMMA", "QMMA", "IMMA", "OMMA", "DMMA",
+)  # fmt: skip
+"""Matrix units, the widest first: Blackwell's, Hopper's warpgroup unit, a warp's own."""
+
+
+@dataclass(frozen=True)
+class StaticFigures:
+    """One compiled kernel."""
+
+    kernel: str
+    capability: tuple[int, int]
+    warps: int
+    """Of a program."""
+    registers: int
+    """Of a thread."""
+    frame_bytes: int
+    """Stack of a thread, in local memory. Eight bytes are harmless; see `spills`."""
+    shared_bytes: int
+    """Of a program. Nothing checks it against the architecture's limit before a launch does."""
+    instructions: Mapping[str, int] | None
+    """Instructions in the code by class (`HGMMA`, `LDG.128`, `STL.32`); `None` = not asked for."""
+
+    @property
+    def matrix_unit(self) -> str | None:
+        """The widest matrix instruction in the code; `None` where there is none, or no listing."""
+        return next((name for name in MATRIX_OPCODES if name in (self.instructions or {})), None)
+
+    @property
+    def spills(self) -> int | None:
+        """Loads and stores of local memory in the code; `None` without a listing."""
+        if self.instructions is None:
+            return None
+        return sum(n for name, n in self.instructions.items() if name.startswith(("LDL", "STL")))
+
+
+def triton_version() -> str:
+    """The version whose compiler `compile_for` uses.
+
+    Raises:
+        MissingDependency: triton is not installed.
+    """
+    return str(_triton("triton").__version__)
+
+
+def compile_for(
+    launch: Callable[[], object], capability: tuple[int, int], *, listing: bool = True
+) -> tuple[StaticFigures, ...]:
+    """Compile all kernels that a call launches, in order, each distinct one once.
+
+    Not for several threads at once: Triton's driver is replaced for the whole process meanwhile.
+
+    Args:
+        launch: calls kernels in the ordinary way, `kernel[grid](...)` or `kernel.warmup(...)`;
+            it must not look at results, for there are none.
+        capability: of the architecture, e.g. `(9, 0)`.
+        listing: also disassemble, which takes a third of a second a kernel.
+
+    Raises:
+        UsageError: nothing was compiled: no launch, or kernels that the interpreter would run.
+    """
+    with _compiling(capability) as compiled:
+        launch()
+    if not compiled:
+        raise UsageError(
+            "No kernel was compiled.",
+            "Launch one with work to do, and without TRITON_INTERPRET=1.",
+        )
+    return tuple(_figures(kernel, capability, listing) for kernel in compiled)
+
+
+@contextmanager
+def _compiling(capability: tuple[int, int]) -> Iterator[list[Any]]:
+    """Kernels that are compiled instead of launched meanwhile."""
+    jit, driver = _triton("triton.runtime.jit"), _triton("triton.runtime.driver").driver
+    compiled: list[Any] = []
+    run = jit.JITFunction.run
+
+    def compile_only(self: Any, *args: Any, **options: Any) -> Any:
+        kernel = run(self, *args, **{**options, "warmup": True})
+        if not any(kernel is other for other in compiled):
+            compiled.append(kernel)
+        return kernel
+
+    before = driver._active
+    driver.set_active(_StandIn(capability))
+    jit.JITFunction.run = compile_only
+    try:
+        yield compiled
+    finally:
+        jit.JITFunction.run = run
+        driver._active = before  # maybe none yet: `active` would look for a GPU
+
+
+class _StandIn:
+    """As much of a driver as a compilation asks for."""
+
+    def __init__(self, capability: tuple[int, int]) -> None:
+        self._capability = capability
+
+    def get_current_target(self) -> Any:
+        major, minor = self._capability
+        return _triton("triton.backends.compiler").GPUTarget("cuda", 10 * major + minor, 32)
+
+    def get_current_device(self) -> str:
+        """Triton keeps its kernels by device; this is none of the real ones, which are numbers."""
+        return "static compilation for {}.{}".format(*self._capability)
+
+    def get_current_stream(self, _device: object) -> int:
+        return 0
+
+
+def _figures(kernel: Any, capability: tuple[int, int], listing: bool) -> StaticFigures:
+    code = kernel.asm["cubin"]
+    name = kernel.metadata.name
+    own = cubin.resources(code)[name]
+    mix = cubin.instructions(cubin.disassemble(code, _nvdisasm())) if listing else None
+    return StaticFigures(
+        kernel=name,
+        capability=capability,
+        warps=kernel.metadata.num_warps,
+        registers=own.registers,
+        frame_bytes=own.frame_bytes,
+        shared_bytes=kernel.metadata.shared,
+        instructions=mix,
+    )
+
+
+def _nvdisasm() -> Path:
+    """The copy that triton brings."""
+    found = Path(_triton("triton").__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    if not found.exists():
+        raise MissingDependency(f"Triton has no {found.name}.", "Install triton's own wheel.")
+    return found
+
+
+def _triton(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        raise MissingDependency("Triton is not installed.", INSTALL_TORCH) from error
