@@ -37,7 +37,8 @@ def gaussian(torch: Any, *sizes: int) -> Any:
 
 
 def _heavy_tails(torch: Any, values: Any) -> Any:
-    return values / gaussian(torch, *values.shape).roll(1, -1).abs().clamp(min=0.02)
+    divisors = gaussian(torch, *values.shape).roll(1, -1).abs().clamp(min=0.02)
+    return values / divisors.to(values.device)
 
 
 def _outlier_channel(torch: Any, values: Any) -> Any:

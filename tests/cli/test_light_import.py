@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import resource
 import subprocess
@@ -22,8 +23,14 @@ for name in {OPTIONAL!r}:
 
 
 def child(code, *options):
+    """In an interpreter that imports the package under test, whatever else is installed."""
+    source = str(Path(kernel_compass.__file__).parents[1])
     return subprocess.run(
-        [sys.executable, *options, "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, *options, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": source},
     )
 
 

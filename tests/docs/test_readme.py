@@ -55,10 +55,13 @@ def test_commands_run(command: str) -> None:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if needs_a_gpu(c)])
 def test_commands_that_need_a_gpu_are_understood(command: str) -> None:
-    """Without a GPU they must fail for that reason, not for a misspelt option."""
+    """Without a GPU they must fail for that reason, not for a misspelt option.
+
+    6: with a PyTorch that has no GPU the program runs, and none of its work is on one.
+    """
     words = shlex.split(command)[1:]
     done = run([sys.executable, "-m", "kernel_compass.cli.main", *words])
-    assert done.returncode in (0, 4, 5, 8, 9), done.stderr
+    assert done.returncode in (0, 4, 5, 6, 8, 9), done.stderr
 
 
 def test_the_python_example_runs() -> None:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import pytest
 
 from kernel_compass.measurement import calibration_run
-from kernel_compass.measurement.calibration_run import FORMATS, PEAK_PAUSE_S, PEAK_TRIES, _Run
+from kernel_compass.measurement.calibration_run import FORMATS, FULL, PEAK_PAUSE_S, QUICK, _Run
 from kernel_compass.measurement.probes import Product
 from kernel_compass.measurement.simulated import SimulatedDevice
 from kernel_compass.measurement.subject import Subject
 from kernel_compass.records.calibration import Basis
 
 FAST_US, SLOW_US = 100.0, 115.0
+PEAK_TRIES = FULL.peak_tries
 
 
 class Card:
@@ -36,8 +37,8 @@ class Card:
         product = Subject(lambda: self.device.launch(extra_us=self.now_us))
         return [Product(name, product, 2 * size**3) for name in formats if name not in self.lacks]
 
-    def peaks(self):
-        return _Run(self.device, True, self.told.append)._peaks()
+    def peaks(self, quick=False):
+        return _Run(self.device, quick, self.told.append)._peaks()
 
 
 @pytest.mark.parametrize("best", range(PEAK_TRIES))
@@ -77,3 +78,10 @@ def test_a_product_that_the_card_lacks_is_absent_and_waits_for_nothing(monkeypat
     assert all(found[name].value for name in FORMATS if name != "fp8")
     assert len(card.pauses) == PEAK_TRIES * (len(FORMATS) - 1)
     assert [told.part for told in card.told] == [f"{name} matrix product" for name in FORMATS]
+
+
+def test_a_quick_look_tries_once_after_a_pause(monkeypatch):
+    card = Card([SLOW_US, FAST_US], monkeypatch)
+    card.peaks(quick=True)
+    assert QUICK.peak_tries == 1
+    assert card.pauses == [PEAK_PAUSE_S] * len(FORMATS)

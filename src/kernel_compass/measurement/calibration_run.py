@@ -46,7 +46,6 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.units import MIB
 
 FORMATS = ("bf16", "fp8", "int8", "fp32")
-PEAK_TRIES = 3
 PEAK_PAUSE_S = 0.1
 """Idle before each try: what a card may draw is averaged over about as long."""
 UNPACKED = tuple(WEIGHTS_A_WORD)
@@ -69,13 +68,15 @@ class Effort:
     refinements: int
     """Times the warm curve is made denser around its cliff."""
     refine_points: int
+    peak_tries: int
+    """Times each matrix product is tried for its peak, after a pause each; one takes 0.9 s."""
 
 
 ANCHORS = tuple(round(mib * MIB) for mib in (0.5, 2, 8, 32, 128))
 """Sizes at which all configurations of a stream are tried."""
 
-FULL = Effort(11, STREAM_CONFIGS, PERSISTENT_CONFIGS, 8192, 2, 24)
-QUICK = Effort(5, STREAM_CONFIGS[1:3], PERSISTENT_CONFIGS[:1], 8192, 2, 6)
+FULL = Effort(11, STREAM_CONFIGS, PERSISTENT_CONFIGS, 8192, 2, 24, 3)
+QUICK = Effort(5, STREAM_CONFIGS[1:3], PERSISTENT_CONFIGS[:1], 8192, 2, 6, 1)
 
 
 def cold_sets(size: int, l2_bytes: int) -> int:
@@ -282,7 +283,7 @@ class _Run:
             side = round((made[0].flops / 2) ** (1 / 3))
             source = f"torch product of {side} x {side} x {side}, random data, the faster quartile"
             rates = []
-            for _ in range(PEAK_TRIES):
+            for _ in range(self.effort.peak_tries):
                 sleep(PEAK_PAUSE_S)
                 time = self._time(made[0].subject, samples=5, settle_us=3_000.0)
                 rates.append(_rate(time, made[0].flops / 1e6, source))
