@@ -99,7 +99,7 @@ def _text(texts: bytes, offset: int) -> str:
 
 
 def _functions(sections: list[_Section], symbols: _Section) -> dict[int, str]:
-    texts = next(s.body for s in sections if s.name == ".strtab")
+    texts = next((s.body for s in sections if s.name == ".strtab"), b"")
     found = {}
     for index in range(len(symbols.body) // 24):
         name, info = struct.unpack_from("<IB", symbols.body, index * 24)

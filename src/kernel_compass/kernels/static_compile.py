@@ -5,7 +5,7 @@ through Triton's own specialization (alignment, ones, constants) and compiler, a
 launched. So what is compiled is what the JIT would compile for these arguments, and no list of
 arguments is kept twice. Tensors may be torch's `meta` ones, which have sizes and no memory.
 
-Kernels that Triton's interpreter runs (`TRITON_INTERPRET=1`) are not compiled by anything.
+In a process whose kernels Triton's interpreter runs (`TRITON_INTERPRET=1`) nothing is compiled.
 """
 
 from __future__ import annotations
@@ -80,15 +80,18 @@ def compile_for(
         listing: also disassemble, which takes a third of a second a kernel.
 
     Raises:
-        UsageError: nothing was compiled: no launch, or kernels that the interpreter would run.
+        UsageError: nothing was launched, or kernels are run by the interpreter here.
+        Exception: Triton's own, where a kernel cannot be compiled for this architecture.
     """
+    if _triton("triton").knobs.runtime.interpret:
+        raise UsageError(
+            "Kernels are interpreted in this process, not compiled.",
+            "Unset TRITON_INTERPRET and start anew.",
+        )
     with _compiling(capability) as compiled:
         launch()
     if not compiled:
-        raise UsageError(
-            "No kernel was compiled.",
-            "Launch one with work to do, and without TRITON_INTERPRET=1.",
-        )
+        raise UsageError("No kernel was launched.", "Give a call that has work for one.")
     return tuple(_figures(kernel, capability, listing) for kernel in compiled)
 
 
