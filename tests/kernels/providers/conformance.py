@@ -60,8 +60,15 @@ SLOW = {
 """Seconds at each shape: the first three workloads and the formats of `EXAMPLES` but fp16 must do;
 on a CPU the first that it can compute."""
 
+INTERPRETED = (
+    Workload(Op.BMM, 2, TOKENS[-1], 128, 64),
+    Workload(Op.LINEAR, 1, TOKENS[-1], 200, 100),
+)
+"""What the interpreter, which takes milliseconds a line of a program, is given of own kernels."""
+
 MOST_CONFIGS = 8
 """Configurations of a space that are run; evenly spread, the first and the last among them."""
+MOST_INTERPRETED = 3
 
 
 @dataclass(frozen=True)
@@ -132,13 +139,18 @@ def target(device: str) -> Target:
     return target_of(torch.empty(0, device=device))
 
 
+def is_interpreted(one: Implementation, device: str) -> bool:
+    return one.provider == "own" and device == "cpu"
+
+
 def requests(one: Implementation, device: str) -> Iterator[Request]:
     here = target(device)
-    slow = one.name in SLOW
+    slow, interpreted = one.name in SLOW, is_interpreted(one, device)
+    workloads = INTERPRETED if interpreted else WORKLOADS[:3] if slow else WORKLOADS
     found = (
         Request(one, workload, NumberFormat.parse(name), device)
-        for workload in (WORKLOADS[:3] if slow else WORKLOADS)
-        for name in (_FEW_FORMATS if slow else FORMATS)
+        for workload in workloads
+        for name in (_FEW_FORMATS if slow or interpreted else FORMATS)
         if one.supports(workload, NumberFormat.parse(name), here) is None
     )
     return islice(found, 1) if slow and device != "cuda" else found
@@ -190,11 +202,12 @@ def check_product(one: Implementation, device: str) -> None:
 
 
 def check_every_config(one: Implementation, device: str) -> None:
+    most = MOST_INTERPRETED if is_interpreted(one, device) else MOST_CONFIGS
     for request in _first_of_each_format(one, device):
         space = one.space(request.workload, request.number_format, target(device))
-        step = max((len(space) - 1) / (MOST_CONFIGS - 1), 1)
+        step = max((len(space) - 1) / (most - 1), 1)
         weight, a = request.weight(), request.rows(request.few)
-        for at in range(min(len(space), MOST_CONFIGS)):
+        for at in range(min(len(space), most)):
             config = space[min(round(at * step), len(space) - 1)]
             prepared = request.prepare(weight, config=config)
             output = one.run(prepared, prepared.streamed, a)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +15,19 @@ pytest.importorskip("torch", reason="providers compute on tensors: torch is not 
 
 import conformance
 
+import kernel_compass
+from kernel_compass.kernels.providers.own import PROVIDER
 from kernel_compass.kernels.providers.registry import all_implementations, implementation
 from kernel_compass.records.contracts import Implementation
 
+SOURCE = str(Path(kernel_compass.__file__).parents[1])
 NAMES = [one.name for one in all_implementations()]
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the interpreter that modules collected beside this one choose for their process."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries
@@ -24,3 +38,20 @@ def test_conforms_on_a_cpu(name: str, check: Callable[[Implementation, str], Non
     if why := conformance.reasons(one, "cpu"):
         pytest.skip(f"{name} cannot run on a CPU: {why[0]}")
     check(one, "cpu")
+
+
+@pytest.mark.parametrize("name", [one.name for one in PROVIDER.implementations()])
+def test_own_kernels_conform_in_the_interpreter(name: str) -> None:
+    """In a process of its own, as the interpreter is chosen before a kernel is imported."""
+    pytest.importorskip("triton", reason="the kernels are Triton's: triton is not installed")
+    done = subprocess.run(
+        [sys.executable, conformance.__file__, name, "cpu"],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["unusable"] == [] and found["computed"]
+    assert found["failures"] == {}

@@ -89,7 +89,8 @@ class WiderKernel:
         """Pack a weight where it lies; the layout is that of the kernel file's `pack`.
 
         Raises:
-            UsageError: the weight's format or sizes are not those of the kernel and the workload.
+            UsageError: the weight's format or sizes are not those of the kernel and the workload,
+                or the configuration has other names than the kernel's.
         """
         objection = self._format_objection(weight.format)
         if objection:
@@ -99,7 +100,13 @@ class WiderKernel:
         if sizes != wanted:
             raise UsageError(f"The weight is {sizes}, the workload {wanted} in H, K, N.")
         module = self._module()
-        chosen = config or module.default_config(workload, capability_of(weight.codes))
+        default = module.default_config(workload, capability_of(weight.codes))
+        chosen = default if config is None else config
+        if chosen.keys() != default.keys():
+            raise UsageError(
+                f"{dict(chosen)} is no configuration of {self.name}.",
+                f"Its names are {', '.join(default)}.",
+            )
         streamed = module.pack(weight)
         held = sum(tensor.numel() * tensor.element_size() for tensor in streamed)
         return Prepared(workload, weight.format, chosen, streamed, held)
