@@ -152,7 +152,7 @@ def _figures(kernel: Any, capability: tuple[int, int], listing: bool) -> StaticF
 
 
 def _matrix_instruction(ptx: str) -> str | None:
-    counts = Counter(_MATRIX_INSTRUCTION.findall(ptx))
+    counts: Counter[str] = Counter(_MATRIX_INSTRUCTION.findall(ptx))
     for unit in _MATRIX_UNITS:
         found = [name for name, _ in counts.most_common() if name.startswith(unit)]
         if found:
