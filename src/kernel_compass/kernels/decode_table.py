@@ -72,7 +72,7 @@ def choose(
     if not hopper:
         return _plain(workload, number_format, invariant)
     code = ALIKE.get(number_format.weight, number_format.weight)
-    if code is Code.BF16 and workload.tokens > FEW:
+    if code is Code.BF16 and workload.tokens > FEW and not invariant:
         code = Code.FP8
     near = sorted((r for r in rows() if r.code is code), key=lambda row: _distance(row, workload))
     if invariant and near:
