@@ -83,8 +83,7 @@ def main(folder: Path) -> None:
     run, before = JITFunction.run, driver._active
     for name, (launch, capability) in LAUNCHES.items():
         figures[name] = [
-            {**asdict(found), "matrix_unit": found.matrix_unit, "spills": found.spills}
-            for found in compile_for(launch, capability)
+            {**asdict(found), "spills": found.spills} for found in compile_for(launch, capability)
         ]
     assert JITFunction.run is run and driver._active is before
     assert triton.compiler.compile is compile_one

@@ -1,4 +1,4 @@
-"""What the own kernels compile to, against a table: registers, spills, matrix unit.
+"""What the own kernels compile to, against a table: registers, stack, matrix unit.
 
 `python benchmarks/static_table.py --write` renews the table where a kernel was changed on purpose.
 """
@@ -45,15 +45,14 @@ def now():
     pytest.importorskip("torch", reason="launchers take tensors of torch")
     environment = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(Path(kernel_compass.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "static_table.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return {key(row): row for row in json.loads(done.stdout)["rows"]}
+    program = [sys.executable, str(ROOT / "benchmarks" / "static_table.py")]
+    halves = [
+        subprocess.Popen([*program, "--part", part], env=environment, stdout=subprocess.PIPE)
+        for part in ("0/2", "1/2")
+    ]
+    texts = [half.communicate()[0] for half in halves]
+    assert [half.returncode for half in halves] == [0, 0]
+    return {key(row): row for text in texts for row in json.loads(text)["rows"]}
 
 
 def test_the_table_has_the_cases_of_today(now):
@@ -66,8 +65,8 @@ def test_the_table_has_the_cases_of_today(now):
 def test_it_compiles_to_what_it_did(now, row):
     found = now[key(row)]
     assert abs(found["registers"] - row["registers"]) <= REGISTERS
-    assert found["frame_bytes"] <= row["frame_bytes"] and found["spills"] <= row["spills"]
-    same = ("warps", "matrix_unit", "shared_bytes")
+    assert found["frame_bytes"] <= row["frame_bytes"], "it spills more registers"
+    same = ("warps", "matrix_instruction", "shared_bytes")
     assert {name: found[name] for name in same} == {name: row[name] for name in same}
 
 
@@ -77,4 +76,4 @@ def test_it_compiles_to_what_it_did(now, row):
 def test_the_table_is_of_kernels_that_can_be_launched(row):
     assert row["shared_bytes"] <= MOST_SHARED[tuple(row["capability"])]
     assert 32 * row["warps"] * row["registers"] <= 65_536
-    assert row["matrix_unit"] is not None or row["kernel"] == "quantize_rows"
+    assert row["matrix_instruction"] or row["kernel"] == "quantize_rows"

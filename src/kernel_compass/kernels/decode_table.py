@@ -107,6 +107,8 @@ def _fitted(
         group = number_format.group or rows_
         rows_ = min(rows_, group)
         tokens = min(tokens, 32)
+        if tokens > 8 and rows_ > 32:
+            config = replace(config, chains=1)  # a sum a group beside the running one would spill
     fitted = replace(config, tokens=tokens, rows=rows_)
     if fitted.depth < workload.reduction:
         fitted = replace(fitted, tiles=1, hold=False)

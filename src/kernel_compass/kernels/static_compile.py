@@ -10,6 +10,8 @@ In a process whose kernels Triton's interpreter runs (`TRITON_INTERPRET=1`) noth
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,11 +22,9 @@ from typing import Any
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
 from kernel_compass.kernels import cubin
 
-MATRIX_OPCODES = (
-    "UTCHMMA", "UTCIMMA", "UTCQMMA", "UTCOMMA", "HGMMA", "QGMMA", "IGMMA",
-    "HMMA", "QMMA", "IMMA", "OMMA", "DMMA",
-)  # fmt: skip
-"""Matrix units, the widest first: Blackwell's, Hopper's warpgroup unit, a warp's own."""
+_MATRIX_UNITS = ("tcgen05.mma", "wgmma.mma_async", "mma.sync")
+"""Blackwell's unit, Hopper's warpgroup unit, a warp's own: the widest first."""
+_MATRIX_INSTRUCTION = re.compile(r"\b(?:tcgen05\.mma|wgmma\.mma_async|mma\.sync)\.[\w.:]+")
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,11 @@ class StaticFigures:
     """Stack of a thread, in local memory. Eight bytes are harmless; see `spills`."""
     shared_bytes: int
     """Of a program. Nothing checks it against the architecture's limit before a launch does."""
+    matrix_instruction: str | None
+    """PTX of the widest matrix unit in the code, e.g. `mma.sync.aligned.m16n8k16.row.col.f32...`,
+    of its instructions the most frequent; `None` = no product in it."""
     instructions: Mapping[str, int] | None
-    """Instructions in the code by class (`HGMMA`, `LDG.128`, `STL.32`); `None` = not asked for."""
-
-    @property
-    def matrix_unit(self) -> str | None:
-        """The widest matrix instruction in the code; `None` where there is none, or no listing."""
-        return next((name for name in MATRIX_OPCODES if name in (self.instructions or {})), None)
+    """SASS in the code by class (`HGMMA`, `LDG.128`, `STL.32`); `None` = not asked for."""
 
     @property
     def spills(self) -> int | None:
@@ -77,7 +75,7 @@ def compile_for(
         launch: calls kernels in the ordinary way, `kernel[grid](...)` or `kernel.warmup(...)`;
             it must not look at results, for there are none.
         capability: of the architecture, e.g. `(9, 0)`.
-        listing: also disassemble, which takes a third of a second a kernel.
+        listing: also disassemble, which takes about as long again as compiling.
 
     Raises:
         UsageError: nothing was launched, or kernels are run by the interpreter here.
@@ -148,8 +146,18 @@ def _figures(kernel: Any, capability: tuple[int, int], listing: bool) -> StaticF
         registers=own.registers,
         frame_bytes=own.frame_bytes,
         shared_bytes=kernel.metadata.shared,
+        matrix_instruction=_matrix_instruction(kernel.asm["ptx"]),
         instructions=mix,
     )
+
+
+def _matrix_instruction(ptx: str) -> str | None:
+    counts = Counter(_MATRIX_INSTRUCTION.findall(ptx))
+    for unit in _MATRIX_UNITS:
+        found = [name for name, _ in counts.most_common() if name.startswith(unit)]
+        if found:
+            return found[0]
+    return None
 
 
 def _nvdisasm() -> Path:
