@@ -72,7 +72,7 @@ def choose(
     if not hopper:
         return _plain(workload, number_format, invariant)
     code = ALIKE.get(number_format.weight, number_format.weight)
-    if code is Code.BF16 and workload.tokens > FEW:
+    if code is Code.BF16 and workload.tokens > FEW and not invariant:
         code = Code.FP8
     near = sorted((r for r in rows() if r.code is code), key=lambda row: _distance(row, workload))
     if invariant and near:
@@ -107,6 +107,8 @@ def _fitted(
         group = number_format.group or rows_
         rows_ = min(rows_, group)
         tokens = min(tokens, 32)
+        if tokens > 8 and rows_ > 32:
+            config = replace(config, chains=1)  # a sum a group beside the running one would spill
     fitted = replace(config, tokens=tokens, rows=rows_)
     if fitted.depth < workload.reduction:
         fitted = replace(fitted, tiles=1, hold=False)
