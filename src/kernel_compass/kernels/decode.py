@@ -21,6 +21,8 @@ from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Workload
 
 MOST_WARPS = 16
+MOST_REGISTERS = 200
+"""By `_registers`, which leaves out addresses and conversions; beyond it, the compiler spills."""
 HELD_BYTES = 96 * 1024
 """Tokens in shared memory: two programs share a multiprocessor's."""
 MOST_HELD = 8
@@ -102,15 +104,20 @@ def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat)
     fits = fits and config.warps <= MOST_WARPS
     fits = fits and config.depth < 2 * deep and (config.tiles == 1 or once)
     fits = fits and config.fragments * config.warps_n * config.tiles < 2 * max(wide, run)
+    fits = fits and _registers(config, number_format, once) <= MOST_REGISTERS
     if config.kernel == "wgmma":
         small = config.rows * config.tokens * 2 <= HELD_BYTES
         return fits and small and config.warps_n % 4 == 0 and config.warps_k == config.chains == 1
-    registers = config.chains * (
-        config.fragments * config.rows * number_format.weight.bits // 64
-        + config.tokens * config.rows // 64
-        + config.fragments * config.tokens // 2
-    )
-    return fits and registers <= 160
+    return fits
+
+
+def _registers(config: DecodeConfig, number_format: NumberFormat, once: bool) -> int:
+    """About what a thread holds: weights and tokens of a step, and of the next, and the sums."""
+    steps = 1 if once else 2
+    weights = config.fragments * config.rows * number_format.weight.bits // 64
+    tokens = config.tokens * config.rows // 64 if config.kernel == "mma" else 0
+    sums = config.fragments * config.tokens // 2
+    return config.chains * (steps * (weights + tokens) + sums)
 
 
 def space(workload: Workload, number_format: NumberFormat, hopper: bool) -> list[DecodeConfig]:
