@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 
 import pytest
 
 REQUIRE_GPU = "KERNEL_COMPASS_REQUIRE_GPU"
 """Set by `make test-gpu`: there, a missing GPU is a failure and not a skip."""
+
+
+if find_spec("hypothesis") is not None:  # a machine for GPU tests may lack it
+    from hypothesis import HealthCheck, settings
+
+    # A busy machine is no fault of the code: what is slow is seen in durations.
+    settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
