@@ -208,7 +208,7 @@ class TableRun:
                 self._check_alive()
 
     def _timed(self, row: KernelRow, ready: Ready, baseline: Mapping[Regime, float]) -> KernelRow:
-        bench, subject = self._bench, ready.subject()
+        bench, subject, note = self._bench, ready.subject(), ready.prepared.note
         n = launches(self._request, row.workload, row.regime, bench)
         if row.regime is Regime.COLD:
             sets = self._rotated(ready.packed, subject)[:n]
@@ -226,7 +226,7 @@ class TableRun:
             floor_us=floor[0] if floor else None,
             floor_basis=floor[1] if floor else None,
             baseline_us=found.median_us if first else baseline.get(row.regime),
-            warnings=found.warnings,
+            warnings=(*found.warnings, *([note] if note else ())),
             environment=found.environment,
         )
 

@@ -43,6 +43,8 @@ class Prepared:
     """Memory held beside the original weight."""
     extra: Any = None
     """What else the implementation keeps: shapes, objects of its library."""
+    note: str | None = None
+    """What a reader of its times has to know: that a slower kernel had to be taken, and why."""
 
 
 class Implementation(Protocol):

@@ -12,6 +12,7 @@ from kernel_compass.errors import INSTALL_TORCH, UsageError
 from kernel_compass.kernels.decode import DecodeConfig, configuration, launch, space
 from kernel_compass.kernels.decode_table import choose
 from kernel_compass.kernels.fragments import PackedWeight, pack, packed_bytes, with_streamed
+from kernel_compass.kernels.gluon_support import gluon_objection, is_hopper
 from kernel_compass.kernels.library import torch_library as torch
 from kernel_compass.kernels.providers.own_wider import WIDER
 from kernel_compass.kernels.quantized import QuantizedWeight
@@ -26,7 +27,11 @@ MOST_HEADS = 65_535
 
 
 class Decode:
-    """`decode.py` as an implementation."""
+    """`decode.py` as an implementation.
+
+    Where `gluon_objection` says that Gluon's kernels cannot be used, `space` and `prepare` have the
+    plain kernel alone; on a Hopper GPU the reason is then `Prepared.note`.
+    """
 
     provider = "own"
 
@@ -44,11 +49,11 @@ class Decode:
         self, workload: Workload, number_format: NumberFormat, target: Target
     ) -> Sequence[Config]:
         """All configurations that may be tried, the default first."""
-        hopper = _hopper(target.capability)
-        default = choose(workload, number_format, hopper, self.invariant)
+        gluon = gluon_objection(target.capability) is None
+        default = choose(workload, number_format, gluon, self.invariant)
         if self.invariant:
             return (default.as_config(),)
-        rest = (c for c in space(workload, number_format, hopper) if c != default)
+        rest = (c for c in space(workload, number_format, gluon) if c != default)
         return tuple(c.as_config() for c in (default, *rest))
 
     def prepare(
@@ -58,23 +63,32 @@ class Decode:
 
         Raises:
             UsageError: the weight is not of the workload's sizes, or of another format; fp8 codes
-                that are NaN.
+                that are NaN; a Gluon configuration where Gluon cannot be used.
         """
         objection = _format_objection(self.name, workload, weight.format)
         if objection:
             raise UsageError(f"{objection}.", "Quantize the weight to a format that it supports.")
         _check_sizes(weight, workload)
         _check_codes(weight)
-        chosen = configuration(config) if config else self._default(weight, workload)
+        capability = _capability(weight.codes)
+        why_plain = gluon_objection(capability)
+        if config:
+            chosen = configuration(config)
+            _check_kernel(chosen, why_plain)
+        else:
+            chosen = choose(workload, weight.format, why_plain is None, self.invariant)
         packed = pack(weight)
         held = sum(t.numel() * t.element_size() for t in packed.streamed)
+        note = f"{self.name} ran its plain kernel: {why_plain}" if why_plain else None
         return Prepared(
-            workload, weight.format, chosen.as_config(), packed.streamed, held, (packed, chosen)
+            workload,
+            weight.format,
+            chosen.as_config(),
+            packed.streamed,
+            held,
+            (packed, chosen),
+            note=note if is_hopper(capability) else None,
         )
-
-    def _default(self, weight: QuantizedWeight, workload: Workload) -> DecodeConfig:
-        hopper = _hopper(_capability(weight.codes))
-        return choose(workload, weight.format, hopper, self.invariant)
 
     def run(
         self, prepared: Prepared, streamed: Sequence[Tensor], a: Tensor, out: Tensor | None = None
@@ -151,12 +165,17 @@ def _place_objection(target: Target) -> str | None:
     return None
 
 
-def _hopper(capability: tuple[int, int] | None) -> bool:
-    return capability is not None and capability[0] == 9
-
-
 def _capability(tensor: Any) -> tuple[int, int] | None:
     return torch().cuda.get_device_capability(tensor.device) if tensor.is_cuda else None
+
+
+def _check_kernel(config: DecodeConfig, why_plain: str | None) -> None:
+    """A kernel that cannot run is refused here and not by an exception of its compiler."""
+    if config.kernel != "plain" and why_plain is not None:
+        raise UsageError(
+            f"The kernel {config.kernel} cannot run here: {why_plain}.",
+            "Take a configuration of `space`, or none for the default.",
+        )
 
 
 def _check_sizes(weight: QuantizedWeight, workload: Workload) -> None:
