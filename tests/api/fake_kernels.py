@@ -63,6 +63,7 @@ class FakeKernel:
     fault: str | None = None
     """`raises`, `wrong` or `refuses M=16`."""
     provider: str = "fake"
+    note: str | None = None
     runs: int = 0
 
     def supports(self, workload, number_format, target):
@@ -79,7 +80,7 @@ class FakeKernel:
         _, number_format = weight
         stored = stored_weight(workload, number_format)
         streamed = tuple(SimulatedOperand(n) for n in (stored.codes, stored.scales) if n)
-        return Prepared(workload, number_format, {}, streamed, 0)
+        return Prepared(workload, number_format, {}, streamed, 0, note=self.note)
 
     def run(self, prepared, streamed, a, out=None):
         self.runs += 1

@@ -66,6 +66,13 @@ def test_times_are_those_of_the_simulated_machine():
         assert found[1, name, Regime.COLD].time_us == pytest.approx(cold, rel=0.02)
 
 
+def test_what_a_kernel_notes_of_itself_is_a_warning_of_its_times_alone():
+    lab = Lab()
+    lab.int4.note = "it ran its plain kernel"
+    for row in lab.run(request()).rows():
+        assert ("it ran its plain kernel" in row.warnings) == (row.implementation == "fake_w4")
+
+
 def test_ratios_rates_and_layers_follow_from_the_times():
     lab = Lab()
     rows = list(lab.run(request(), floor_of=lambda w, f, r, n: (2.0, "here")).rows())
