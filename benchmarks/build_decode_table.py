@@ -2,9 +2,9 @@
 
     python benchmarks/build_decode_table.py SEARCH.json [SEARCH.json ...]
 
-Later files replace the cells that earlier ones hold. The best of a cell has the least product of
-its warm and cold time. For the batch-invariant variant, the cells that differ in tokens alone share
-one order along K: that with the least product over them.
+Later files replace the cells that earlier ones hold; what is no longer legal is left out. The best
+of a cell has the least product of its warm and cold time. For the batch-invariant variant, the
+cells that differ in tokens alone share one order along K: that with the least product over them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from kernel_compass.kernels.decode import configuration, legal
+from kernel_compass.records.number_format import NumberFormat
+from kernel_compass.records.workload import Op, Workload
 
 TABLE = Path(__file__).parents[1] / "src/kernel_compass/kernels/decode_table.json"
 CODES = {"w8a16_fp8": "fp8", "w4a16_gk": "int4", "bf16": "bf16"}
@@ -36,7 +40,10 @@ def main() -> None:
     for path in args.searches:
         fresh = defaultdict(list)
         for row in json.loads(path.read_text()):
-            _, heads, tokens, reduction, columns = row["workload"]
+            op, heads, tokens, reduction, columns = row["workload"]
+            workload = Workload(Op(op), heads, tokens, reduction, columns)
+            if not legal(configuration(row["config"]), workload, NumberFormat.parse(row["format"])):
+                continue
             fresh[CODES[row["format"]], heads, reduction, columns, tokens].append(row)
         cells |= fresh
     families = defaultdict(dict)

@@ -128,8 +128,10 @@ def space(workload: Workload, number_format: NumberFormat, hopper: bool) -> list
 
 
 def _mma_space(workload: Workload) -> Iterator[DecodeConfig]:
-    tokens = min(64, max(8, 1 << (workload.tokens - 1).bit_length()))
-    for fragments, wn, wk, chains, rows, tiles, hold in product(
+    most = min(64, max(8, 1 << (workload.tokens - 1).bit_length()))
+    sizes = [size for size in (16, 32, 64) if size <= most] or [most]
+    for tokens, fragments, wn, wk, chains, rows, tiles, hold in product(
+        sizes,
         (1, 2, 4),
         (1, 2, 4, 8),
         (1, 2, 4, 8, 16),
