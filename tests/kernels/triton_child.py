@@ -84,13 +84,21 @@ def choices():
     }
 
 
+def unit(figures):
+    """HGMMA for the warpgroup instruction, HMMA for a warp's of 16-bit numbers; the name if other."""
+    name = figures.matrix_instruction or ""
+    if name.startswith("wgmma"):
+        return "HGMMA"
+    return "HMMA" if name.startswith("mma.sync") else name or None
+
+
 def compiled_kernels(wider):
     """`[case, capability, kernel, matrix unit]` of each kernel."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     import static_table
 
     return [
-        [case.name, case.capability, figures.kernel, figures.matrix_unit]
+        [case.name, case.capability, figures.kernel, unit(figures)]
         for case in cases(static_table, wider)
         for figures in case.figures()
     ]
