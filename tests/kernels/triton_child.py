@@ -85,7 +85,7 @@ def choices():
 
 
 def unit(figures):
-    """HGMMA for the warpgroup instruction, HMMA for a warp's of 16-bit numbers; the name if other."""
+    """HGMMA for the warpgroup instruction, HMMA for a warp's; the name of any other."""
     name = figures.matrix_instruction or ""
     if name.startswith("wgmma"):
         return "HGMMA"
