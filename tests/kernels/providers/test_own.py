@@ -200,3 +200,18 @@ print(PROVIDER.version(), "torch" in sys.modules, "triton" in sys.modules)
     said, rest = result.stdout.splitlines()
     assert said.startswith("torch and triton are not installed: ") and "pip install" in said
     assert rest == "None False False"
+
+
+def test_rows_beyond_32_bit_offsets_are_refused():
+    made = Weighed()
+    far = made.torch.empty_strided(
+        (2, 70_000, 64), (64, 32_768, 1), dtype=made.torch.bfloat16, device="meta"
+    )
+    with pytest.raises(UsageError, match="activations have 70000 rows, 32768 elements apart"):
+        made.run(far)
+    near = made.torch.empty(2, 70_000, 64, dtype=made.torch.bfloat16, device="meta")
+    out = made.torch.empty_strided(
+        (2, 70_000, 48), (48, 32_768, 1), dtype=made.torch.bfloat16, device="meta"
+    )
+    with pytest.raises(UsageError, match="outputs have 70000 rows"):
+        made.run(near, out)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +19,8 @@ from kernel_compass.records.workload import Op, Traffic, Workload
 
 INSTALL_PROVIDERS = "pip install 'kernel-compass[providers]'"
 """What gives a Python the libraries."""
+MOST_HEADS = 65_535
+"""Blocks along a grid's second dimension."""
 torch = torch_library
 """The module `torch`, imported when it is first needed."""
 ONLY: Config = MappingProxyType({})
@@ -84,6 +88,48 @@ def needs_gpu(target: Target, capability: tuple[int, int]) -> str | None:
     return None
 
 
+def needs_triton(target: Target, oldest: Callable[[], tuple[int, int]]) -> str | None:
+    """Why a Triton kernel of this package cannot run there; `None` = it can.
+
+    Args:
+        target: a CPU will do under Triton's interpreter.
+        oldest: the compute capability that the kernel needs; asked only where triton is there, as
+            kernel files import it.
+    """
+    if find_spec("torch") is None or find_spec("triton") is None:
+        return f"torch and triton are not installed: {INSTALL_TORCH}"
+    if target.kind == "cpu":
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        return None if interpreted else "on a CPU it runs under TRITON_INTERPRET=1 only"
+    need = oldest()
+    if target.capability is not None and target.capability >= need:
+        return None
+    have = "{}.{}".format(*target.capability) if target.capability else "none"
+    return f"needs compute capability {need[0]}.{need[1]}; the device has {have}"
+
+
+def grid_too_small(workload: Workload) -> str | None:
+    """Why a kernel with a program row a head cannot: more heads than a grid has rows."""
+    if workload.heads > MOST_HEADS:
+        return f"H = {workload.heads} is over the grid's {MOST_HEADS}"
+    return None
+
+
+def check_sizes(weight: QuantizedWeight, workload: Workload) -> None:
+    """Refuse a weight of another shape.
+
+    Raises:
+        UsageError: it is not the workload's.
+    """
+    shape = (weight.heads, weight.reduction, weight.columns)
+    wanted = (workload.heads, workload.reduction, workload.columns)
+    if shape != wanted:
+        raise UsageError(
+            f"The weight is (H, K, N) = {shape}; {workload.shape_text} has {wanted}.",
+            "Hand in the weight of this workload.",
+        )
+
+
 def only_formats(number_format: NumberFormat, *names: str) -> str | None:
     """Why the format is none of `names`; a name ending in `*` stands for all that begin so."""
     asked = number_format.name
@@ -121,12 +167,7 @@ def checked(
         UsageError: the weight is not of the workload's shape, the implementation does not support
             the request, or the configuration is not one of its space.
     """
-    shape = (weight.heads, weight.reduction, weight.columns)
-    if shape != (workload.heads, workload.reduction, workload.columns):
-        raise UsageError(
-            f"The weight is (H, K, N) = {shape}; asked is {workload.shape_text}.",
-            "Hand in the weight of this workload.",
-        )
+    check_sizes(weight, workload)
     target = target_of(weight.codes)
     reason = implementation.supports(workload, weight.format, target)
     if reason is not None:

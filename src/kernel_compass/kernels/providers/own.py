@@ -8,12 +8,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from kernel_compass import __version__
-from kernel_compass.errors import INSTALL_TORCH, UsageError
+from kernel_compass.errors import UsageError
 from kernel_compass.kernels.decode import DecodeConfig, configuration, launch, space
 from kernel_compass.kernels.decode_table import choose
 from kernel_compass.kernels.fragments import PackedWeight, pack, packed_bytes, with_streamed
 from kernel_compass.kernels.gluon_support import gluon_objection, is_hopper
 from kernel_compass.kernels.library import torch_library as torch
+from kernel_compass.kernels.providers.base import (
+    check_sizes,
+    grid_too_small,
+    needs_triton,
+    target_of,
+)
 from kernel_compass.kernels.providers.own_wider import WIDER
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
@@ -22,8 +28,8 @@ from kernel_compass.records.workload import Op, Traffic, Workload
 
 GROUPS = (32, 64, 128)
 LEAST_CAPABILITY = (8, 0)
-MOST_HEADS = 65_535
-"""Blocks along a grid's second dimension."""
+MOST_REACH = 2**31
+"""Elements from a head's first row to its last: the kernels count them in 32 bits."""
 
 
 class Decode:
@@ -43,7 +49,9 @@ class Decode:
         self, workload: Workload, number_format: NumberFormat, target: Target
     ) -> str | None:
         """Why it cannot; `None` = it can."""
-        return _format_objection(self.name, workload, number_format) or _place_objection(target)
+        return _format_objection(self.name, workload, number_format) or needs_triton(
+            target, lambda: LEAST_CAPABILITY
+        )
 
     def space(
         self, workload: Workload, number_format: NumberFormat, target: Target
@@ -68,9 +76,9 @@ class Decode:
         objection = _format_objection(self.name, workload, weight.format)
         if objection:
             raise UsageError(f"{objection}.", "Quantize the weight to a format that it supports.")
-        _check_sizes(weight, workload)
+        check_sizes(weight, workload)
         _check_codes(weight)
-        capability = _capability(weight.codes)
+        capability = target_of(weight.codes).capability
         why_plain = gluon_objection(capability)
         if config:
             chosen = configuration(config)
@@ -148,25 +156,7 @@ def _format_objection(name: str, workload: Workload, number_format: NumberFormat
     group = number_format.group
     if group is not None and group not in GROUPS:
         return f"{name} has groups of 32, 64, 128 and all of K, not of {group}"
-    if workload.heads > MOST_HEADS:
-        return f"H = {workload.heads} is over the grid's {MOST_HEADS}"
-    return None
-
-
-def _place_objection(target: Target) -> str | None:
-    if find_spec("torch") is None or find_spec("triton") is None:
-        return f"torch and triton are not installed: {INSTALL_TORCH}"
-    if target.kind == "cpu":
-        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-        return None if interpreted else "on a CPU it runs under TRITON_INTERPRET=1 only"
-    if target.capability is None or target.capability < LEAST_CAPABILITY:
-        have = target.capability and ".".join(map(str, target.capability))
-        return f"needs compute capability 8.0; the device has {have or 'none'}"
-    return None
-
-
-def _capability(tensor: Any) -> tuple[int, int] | None:
-    return torch().cuda.get_device_capability(tensor.device) if tensor.is_cuda else None
+    return grid_too_small(workload)
 
 
 def _check_kernel(config: DecodeConfig, why_plain: str | None) -> None:
@@ -175,16 +165,6 @@ def _check_kernel(config: DecodeConfig, why_plain: str | None) -> None:
         raise UsageError(
             f"The kernel {config.kernel} cannot run here: {why_plain}.",
             "Take a configuration of `space`, or none for the default.",
-        )
-
-
-def _check_sizes(weight: QuantizedWeight, workload: Workload) -> None:
-    sizes = (weight.heads, weight.reduction, weight.columns)
-    wanted = (workload.heads, workload.reduction, workload.columns)
-    if sizes != wanted:
-        raise UsageError(
-            f"The weight is {sizes}, the workload {wanted} in H, K, N.",
-            "Give the workload that the weight belongs to.",
         )
 
 
@@ -206,6 +186,7 @@ def _check_activations(packed: PackedWeight, a: Any) -> None:
             f"Activations are {tuple(a.shape)} with strides {a.stride()}.",
             f"Give ({packed.heads}, M, {packed.reduction}), dense along K.",
         )
+    _check_reach(a, "activations")
 
 
 def _check_output(out: Any, wanted: tuple[int, ...]) -> None:
@@ -214,4 +195,14 @@ def _check_output(out: Any, wanted: tuple[int, ...]) -> None:
         raise UsageError(
             f"The output is {tuple(out.shape)} with strides {out.stride()}.",
             f"Give {wanted}, dense along N.",
+        )
+    _check_reach(out, "outputs")
+
+
+def _check_reach(rows: Any, what: str) -> None:
+    """Rows of a head that 32-bit offsets cannot reach would be read or written elsewhere."""
+    if rows.shape[-2] * abs(rows.stride(-2)) >= MOST_REACH:
+        raise UsageError(
+            f"The {what} have {rows.shape[-2]} rows, {rows.stride(-2)} elements apart.",
+            f"Give fewer at a time: their product must stay under {MOST_REACH}.",
         )

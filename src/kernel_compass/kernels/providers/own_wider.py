@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, cast
 
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
 from kernel_compass.kernels.plain_layouts import capability_of
+from kernel_compass.kernels.providers.base import check_sizes, grid_too_small, needs_triton
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Traffic, Workload
-
-MOST_HEADS = 65_535
-"""Blocks along a grid's second dimension."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class WiderKernel:
         """Why it cannot; `None` = it can."""
         return (
             self._format_objection(number_format)
-            or self._place_objection(number_format, target)
+            or needs_triton(target, lambda: self._module().CAPABILITIES[number_format.weight])
             or self._size_objection(workload, number_format)
         )
 
@@ -52,27 +48,11 @@ class WiderKernel:
             return None
         return f"{self.name} does not compute {number_format.name}"
 
-    def _place_objection(self, number_format: NumberFormat, target: Target) -> str | None:
-        if find_spec("torch") is None or find_spec("triton") is None:
-            return f"torch and triton are not installed: {INSTALL_TORCH}"
-        if target.kind == "cpu":
-            interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-            return None if interpreted else "on a CPU it runs under TRITON_INTERPRET=1 only"
-        oldest = self._module().CAPABILITIES[number_format.weight]
-        if target.kind != "cuda" or target.capability is None:
-            return f"needs a CUDA device of compute capability {oldest[0]}.{oldest[1]}"
-        if target.capability >= oldest:
-            return None
-        have, need = (f"{major}.{minor}" for major, minor in (target.capability, oldest))
-        return f"needs compute capability {need}; the device has {have}"
-
     def _size_objection(self, workload: Workload, number_format: NumberFormat) -> str | None:
         longest = self._module().LONGEST_REDUCTION[number_format.weight]
         if workload.reduction > longest:
             return f"K = {workload.reduction} overflows 32-bit sums; the most is {longest}"
-        if workload.heads > MOST_HEADS:
-            return f"H = {workload.heads} is over the grid's {MOST_HEADS}"
-        return None
+        return grid_too_small(workload)
 
     def space(
         self,
@@ -95,10 +75,7 @@ class WiderKernel:
         objection = self._format_objection(weight.format)
         if objection:
             raise UsageError(f"{objection}.", "Quantize the weight to a format that it supports.")
-        sizes = (weight.heads, weight.reduction, weight.columns)
-        wanted = (workload.heads, workload.reduction, workload.columns)
-        if sizes != wanted:
-            raise UsageError(f"The weight is {sizes}, the workload {wanted} in H, K, N.")
+        check_sizes(weight, workload)
         module = self._module()
         default = module.default_config(workload, capability_of(weight.codes))
         chosen = default if config is None else config
