@@ -57,7 +57,7 @@ def choices():
     from kernel_compass.records.number_format import NumberFormat
     from kernel_compass.records.workload import Op, Workload
 
-    own._capability = lambda _tensor: (9, 0)
+    own.target_of = lambda _tensor: Target("cuda", (9, 0))
     heads, tokens, k, n = SHAPE
     kind, workload = NumberFormat.parse("w8a16_fp8"), Workload(Op.BMM, *SHAPE)
     one, hopper = own.Decode("own_decode", invariant=False), Target("cuda", (9, 0))
