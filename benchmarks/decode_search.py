@@ -47,11 +47,12 @@ def cells(section: str, formats: list[str]) -> Iterator[tuple[Workload, str]]:
         for n, m, f in product((512, 1024, 2048, 4096), (1, 16, 64), formats):
             yield Workload(Op.BMM, 128, m, 128, n), f
     if section == "mla":
-        for h, (k, n), m, f in product((128, 16), ((128, 512), (512, 128)), (1, 16, 64), formats):
+        shapes = ((128, 512), (512, 128))
+        for h, (k, n), m, f in product((128, 32, 16), shapes, (1, 16, 64), formats):
             if (h, n) != (128, 512) or f == "bf16":
                 yield Workload(Op.BMM, h, m, k, n), f
     if section == "linear":
-        for (n, k), m, f in product(LINEAR, (1, 16), formats):
+        for (n, k), m, f in product(LINEAR, (1, 16, 64), formats):
             yield Workload(Op.LINEAR, 1, m, k, n), f
 
 
@@ -85,23 +86,55 @@ def candidates(w: Workload, f: NumberFormat) -> list[DecodeConfig]:
 
 
 def near(w: Workload, f: NumberFormat, name: str, before: list[dict[str, Any]], top: int) -> Any:
-    """The best of an earlier search and what was not tried beside them; all if there is none."""
+    """The best of an earlier search and what stands beside them; all if there is none."""
     shape = [w.op.value, w.heads, w.tokens, w.reduction, w.columns]
     rows = [r for r in before if r["workload"] == shape and r["format"] == name]
-    if not rows:
-        return candidates(w, f)
     rows.sort(key=lambda r: r["warm_us"] * r["cold_us"])
-    found = [configuration(r["config"]) for r in rows[:top]]
-    if w.tokens > 4 and 128 < w.reduction <= 1024:
-        found += [DecodeConfig("wgmma", 1, n, rows=128, tokens=max(16, w.tokens)) for n in (4, 8)]
+    found = [configuration(r["config"]) for r in rows[:top]] or candidates(w, f)
+    if w.op is Op.LINEAR:
+        found += deeper(w, f)
+        found += [replace(c, load="cg") for c in found[:2]]
+    else:
+        found += warpgroups(w, f)
+        stores = [replace(c, store="evict_first") for c in found[:2]]
+        found += [*stores, *(replace(c, load="evict_first") for c in stores if big(w))]
+    run = 2 if f.weight is Code.INT4 else 1
     if w.tokens >= 64 and w.op is Op.BMM:  # for the invariant variant, which has no wgmma
-        run, wk = (2 if f.weight is Code.INT4 else 1), (1 if w.reduction <= 128 else 4)
+        wk = 1 if w.reduction <= 128 else 4
         for r, t, tiles in product((run, 2 * run), (16, 32), (1, 4) if wk == 1 else (1,)):
             found.append(DecodeConfig("mma", r, 4 // wk, wk, 1, 128, t, tiles))
-    if w.op is Op.LINEAR:
-        found += [replace(c, load="cg") for c in found[:3]]
-        found += [replace(c, chains=1, warps_k=2 * c.warps_k) for c in found[:2] if c.chains == 2]
     return [c for c in dict.fromkeys(found) if legal(c, w, f)]
+
+
+def big(w: Workload) -> bool:
+    """Whether neither 8-bit weights nor outputs stay in L2 for the next launch."""
+    return w.weights >= 32 << 20
+
+
+def warpgroups(w: Workload, f: NumberFormat) -> Iterator[DecodeConfig]:
+    """The warpgroup kernel, tokens of a program down to a quarter."""
+    if w.tokens <= 4 or w.reduction > 1024:
+        return
+    sizes = [t for t in (16, 32, 64) if t < 2 * max(w.tokens, 16)][-2:]
+    fragments = (2,) if f.weight is Code.INT4 else (1, 2)
+    if w.reduction <= 128:
+        tiles = (1, 2, 4) if w.columns < 2048 else (1, 4, 8)
+        for r, wn, t, m in product(fragments, (4, 8), tiles, sizes):
+            yield DecodeConfig("wgmma", r, wn, rows=128, tokens=m, tiles=t)
+    else:
+        for r, wn, rows, m in product(fragments, (4, 8), (64, 128), sizes):
+            yield DecodeConfig("wgmma", r, wn, rows=rows, tokens=m)
+
+
+def deeper(w: Workload, f: NumberFormat) -> Iterator[DecodeConfig]:
+    """More of K in flight, and more columns to a token's load."""
+    run = 2 if f.weight is Code.INT4 else 1
+    m = min(64, max(8, 1 << (w.tokens - 1).bit_length()))
+    for r, wk, rows, ahead in product((run, 2 * run), (4, 8, 16), (64, 128), (1, 2, 3)):
+        c = DecodeConfig("mma", r, 1, wk, 1, rows, m, ahead=ahead)
+        few = -(-w.columns // (16 * r)) < 120
+        if not few and (rows == 64) == (w.tokens > 4 and r > run or m > 16):
+            yield c
 
 
 def sensible(c: DecodeConfig, w: Workload, f: NumberFormat) -> bool:
@@ -294,7 +327,9 @@ def fill(s: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def short(c: DecodeConfig) -> str:
     text = f"{c.kernel} R{c.fragments} WN{c.warps_n} WK{c.warps_k} KS{c.chains} rows{c.rows}"
-    return f"{text} MP{c.tokens} T{c.tiles}{' hold' if c.hold else ''}"
+    more = [word for word in (c.load, c.store and f"store {c.store}") if word]
+    more += [f"ahead{c.ahead}"] * (c.ahead > 1) + ["hold"] * c.hold
+    return " ".join((f"{text} MP{c.tokens} T{c.tiles}", *more))
 
 
 def baseline(w: Workload, big: Any) -> str:
@@ -366,10 +401,10 @@ def main() -> None:
 def wanted(w: Workload, f: str) -> bool:
     """bf16 is asked for where it is shipped: the MLA products."""
     small = w.heads * w.reduction * w.columns <= 128 * 128 * 512
-    if f == "w4a16_gk" and (w.op is Op.LINEAR or w.columns == 128):
+    if f == "w4a16_gk" and (w.op is Op.LINEAR or w.columns == 128 or w.heads < 128):
         return False
     if f == "bf16":
-        return w.op is Op.BMM and small and w.heads == 128 and w.tokens < 64
+        return w.op is Op.BMM and small
     return True
 
 

@@ -8,7 +8,7 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -27,6 +27,8 @@ HELD_BYTES = 96 * 1024
 """Tokens in shared memory: two programs share a multiprocessor's."""
 MOST_HELD = 8
 """Steps that are unrolled."""
+HELD_REGISTERS = 256
+"""What `decode_wgmma` may ask for at once where the tokens are held."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class DecodeConfig:
     """... of the output's stores."""
     hold: bool = False
     """Whether all first loads are issued before any arithmetic."""
+    ahead: int = 1
+    """Steps along K that are loaded before they are needed; `mma` only, more than one where there
+    are few steps."""
 
     @property
     def warps(self) -> int:
@@ -88,10 +93,11 @@ def configuration(config: Config) -> DecodeConfig:
 
 def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat) -> bool:
     """Whether the kernel can be built for it and no part of a program is idle by design."""
-    run = run_length(number_format.weight)
+    code = number_format.weight
+    run = run_length(code)
     group = number_format.group if number_format.groups(workload.reduction) > 1 else None
     deep = -(-workload.reduction // PADDED_ROWS) * PADDED_ROWS
-    least = 64 if number_format.weight is Code.INT4 else 32
+    least = 64 if code is Code.INT4 else 32
     if config.kernel == "mma" and group == 32 and config.rows == 32:
         least = 32 if config.chains % 2 == 0 else 64
     fits = config.fragments % run == 0 and config.rows >= least
@@ -105,15 +111,17 @@ def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat)
     fits = fits and config.depth < 2 * deep and (config.tiles == 1 or once)
     fits = fits and config.fragments * config.warps_n * config.tiles < 2 * max(wide, run)
     fits = fits and _registers(config, number_format, once) <= MOST_REGISTERS
+    steps = -(-deep // config.depth)
     if config.kernel == "wgmma":
         small = config.rows * config.tokens * 2 <= HELD_BYTES
-        return fits and small and config.warps_n % 4 == 0 and config.warps_k == config.chains == 1
-    return fits
+        small = small and config.warps_n % 4 == 0 and config.warps_k == config.chains == 1
+        return fits and small and config.ahead == 1 and _held_fits(config, code, steps)
+    return fits and (config.ahead == 1 or config.ahead < steps <= MOST_HELD)
 
 
 def _registers(config: DecodeConfig, number_format: NumberFormat, once: bool) -> int:
     """About what a thread holds: weights and tokens of a step, and of the next, and the sums."""
-    steps = 1 if once else 2
+    steps = 1 if once else 1 + config.ahead
     weights = config.fragments * config.rows * number_format.weight.bits // 64
     tokens = config.tokens * config.rows // 64 if config.kernel == "mma" else 0
     sums = config.fragments * config.tokens // 2
@@ -140,7 +148,11 @@ def _mma_space(workload: Workload) -> Iterator[DecodeConfig]:
         (1, 2, 4, 8),
         (False, True),
     ):
-        yield DecodeConfig("mma", fragments, wn, wk, chains, rows, tokens, tiles, hold=hold)
+        found = DecodeConfig("mma", fragments, wn, wk, chains, rows, tokens, tiles, hold=hold)
+        yield found
+        if not hold and tiles == 1:
+            yield replace(found, ahead=2)
+            yield replace(found, ahead=3)
 
 
 def _wgmma_space(workload: Workload) -> Iterator[DecodeConfig]:
@@ -212,6 +224,9 @@ def launch(
         more = more | {"TILES": config.tiles, "ONE": steps == 1, "EVEN": even, "WHOLE": whole}
     if config.kernel == "wgmma":
         more["HELD"] = _held(config, steps) if group == 0 else 0
+        more["AHEAD"] = _loaded_ahead(config, code, steps) if more["HELD"] else 0
+    if config.kernel == "mma":
+        more |= {"UNROLLED": steps if config.ahead > 1 else 0, "AHEAD": config.ahead}
     if warmup:
         kernel.warmup(*arguments, **common, **more, grid=grid, num_warps=config.warps)
     else:
@@ -230,6 +245,20 @@ def _held(config: DecodeConfig, steps: int) -> int:
     """Steps whose tokens are all in shared memory at once; 0 = they are not."""
     fits = steps * config.rows * config.tokens * 2 <= HELD_BYTES
     return steps if 1 < steps <= MOST_HELD and fits else 0
+
+
+def _loaded_ahead(config: DecodeConfig, code: Code, steps: int) -> int:
+    """Steps of weights that are loaded beside the first, with the tokens of all."""
+    tokens = config.tokens * config.rows * steps // (64 * config.warps_n)
+    step = config.fragments * config.rows * code.bits // 64
+    operand = config.fragments * config.rows // 4
+    sums = config.fragments * config.tokens // 2
+    return min(steps - 1, (HELD_REGISTERS - tokens - sums - operand) // step - 1)
+
+
+def _held_fits(config: DecodeConfig, code: Code, steps: int) -> bool:
+    """Whether registers hold what `decode_wgmma` loads at once."""
+    return not _held(config, steps) or _loaded_ahead(config, code, steps) >= 1
 
 
 @cache

@@ -155,13 +155,12 @@ def _load_words(words, row, col, fragment, first, F, UNITS, EVEN: gl.constexpr,
 @gluon.jit
 def _load_scale(scale, n0, N, h, COLUMNS: gl.constexpr, WHOLE: gl.constexpr,
                 LAYOUT: gl.constexpr):
-    """Scales of a tile's columns, in the layout in which the sums will be written."""
+    """Scales of a tile's columns, in the layout in which the sums will be written; as they are
+    stored: whoever converts them waits for them."""
     n = n0 + gl.arange(0, COLUMNS, layout=LAYOUT)
     if WHOLE:
-        s = gl.load(scale + h * N + n)
-    else:
-        s = gl.load(scale + h * N + n, mask=n < N, other=0.0)
-    return s.to(gl.float32)
+        return gl.load(scale + h * N + n)
+    return gl.load(scale + h * N + n, mask=n < N, other=0.0)
 
 
 @gluon.jit
@@ -210,7 +209,7 @@ def _store(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, R: gl.constexpr
     n = n0 + gl.arange(0, R * WN * 16, layout=gl.SliceLayout(1, LC))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(0, LC))
     if SCALED:
-        acc = acc * gl.expand_dims(s, 1)
+        acc = acc * gl.expand_dims(s.to(gl.float32), 1)
     inside = gl.expand_dims(m, 0) < M
     if not WHOLE:
         inside = inside & (gl.expand_dims(n, 1) < N)
@@ -240,7 +239,7 @@ def _store_met(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, COLUMNS: gl
     n = n0 + gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, gl.SliceLayout(0, LR)))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, gl.SliceLayout(0, LR)))
     if SCALED:
-        acc = acc * gl.expand_dims(s, 0)
+        acc = acc * gl.expand_dims(s.to(gl.float32), 0)
     inside = gl.expand_dims(m, 1) < M
     if not WHOLE:
         inside = inside & (gl.expand_dims(n, 0) < N)
@@ -273,13 +272,14 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
                CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
                RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
                ROWS: gl.constexpr, MP: gl.constexpr, TILES: gl.constexpr, ONE: gl.constexpr,
-               EVEN: gl.constexpr, WHOLE: gl.constexpr, PAIRS: gl.constexpr, LW: gl.constexpr,
-               LA: gl.constexpr, MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr,
+               EVEN: gl.constexpr, WHOLE: gl.constexpr, PAIRS: gl.constexpr,
+               UNROLLED: gl.constexpr, AHEAD: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr, MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr,
                LR: gl.constexpr, EV: gl.constexpr, ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens.
 
     K is walked `WK KS ROWS` rows a step: `WK` warps and `KS` sums a warp take `ROWS` each. `ONE`: a
-    step is all of K. `GROUP`: rows that share a scale, 0 for one scale a column. `EVEN`: steps end
+    step is all of K. `UNROLLED`: so many steps are, and `AHEAD` of them are loaded before they are
+    needed; 0 = they are counted at run time, and one is. `GROUP`: rows that share a scale, 0 for one scale a column. `EVEN`: steps end
     with K; `WHOLE`: tiles end with N. `PAIRS`: `a` is of words, two neighbours along K each, as its
     strides are; a loop can then hold the next step's tokens in as few registers as they need.
     """
@@ -309,7 +309,7 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
     if WK > 1:
         shared = gl.allocate_shared_memory(gl.float32, [WK, MP, COLUMNS], LS)
     w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, WHOLE, EV)
-    s = gl.zeros([COLUMNS], gl.float32, layout=LN)
+    s = gl.zeros([COLUMNS], scale.dtype.element_ty, layout=LN)
     if SCALED:
         s = _load_scale(scale, f0 * 16, N, h, COLUMNS, WHOLE, LN)
     if ONE:
@@ -340,6 +340,25 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
                         MP, WHOLE, ES, LC, LR)
                 w = following
                 s = scales
+    elif UNROLLED > 0:
+        held = (w,)
+        tokens = (_load_tokens(a, m, k, 0, a_m, M, limit, EVEN),)
+        for step in gl.static_range(1, AHEAD):
+            held = held + (_load_words(words, row, col, f0, step * PER, F, UNITS, EVEN, WHOLE,
+                                       EV),)
+            tokens = tokens + (_load_tokens(a, m, k, step * KD, a_m, M, limit, EVEN),)
+        acc = zeros
+        for step in gl.static_range(UNROLLED):
+            if step + AHEAD < UNROLLED:
+                held = held + (_load_words(words, row, col, f0, (step + AHEAD) * PER, F, UNITS,
+                                           EVEN, WHOLE, EV),)
+                tokens = tokens + (_load_tokens(a, m, k, (step + AHEAD) * KD, a_m, M, limit,
+                                                EVEN),)
+            if M > 0:  # as above
+                acc = _step(acc, held[step], tokens[step], scale, zero, f0 * 16, step * DEPTH, N,
+                            K, h, CODE, GROUP, ZEROS, PAIRS, R, RUN, WN, WK, KS, ROWS, MP, MMA)
+        _finish(out, acc, s, shared, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, WK, KS, MP,
+                WHOLE, ES, LC, LR)
     else:
         acc = zeros
         x = _load_tokens(a, m, k, 0, a_m, M, limit, EVEN)
@@ -350,19 +369,28 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
                 following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN,
                                         WHOLE, EV)
                 tokens = _load_tokens(a, m, k, (step + 1) * KD, a_m, M, limit, EVEN)
-            b = _right(x, CODE, PAIRS, WK, KS, ROWS, MP, LOB)
-            v = _left(w, zero, f0 * 16, step * DEPTH, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
-                      WK, KS, ROWS, MMA)
-            if GROUP > 0:
-                part = mma_v2(v, b, zeros)
-                acc += _grouped(part, scale, f0 * 16, step * DEPTH, N, K, h, GROUP, R, RUN, WN,
-                                WK, KS, ROWS, MMA)
-            else:
-                acc = mma_v2(v, b, acc)
+            acc = _step(acc, w, x, scale, zero, f0 * 16, step * DEPTH, N, K, h, CODE, GROUP,
+                        ZEROS, PAIRS, R, RUN, WN, WK, KS, ROWS, MP, MMA)
             w = following
             x = tokens
         _finish(out, acc, s, shared, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, WK, KS, MP,
                 WHOLE, ES, LC, LR)
+
+
+@gluon.jit
+def _step(acc, w, x, scale, zero, n0, k0, N, K, h, CODE: gl.constexpr, GROUP: gl.constexpr,
+          ZEROS: gl.constexpr, PAIRS: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr,
+          WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr, ROWS: gl.constexpr,
+          MP: gl.constexpr, MMA: gl.constexpr):
+    """`acc` and a step's products."""
+    LOB: gl.constexpr = gl.DotOperandLayout(1, MMA, 2)
+    b = _right(x, CODE, PAIRS, WK, KS, ROWS, MP, LOB)
+    v = _left(w, zero, n0, k0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, WK, KS, ROWS, MMA)
+    if GROUP > 0:
+        zeros = gl.zeros([KS * WK, R * WN * 16, MP], gl.float32, layout=MMA)
+        return acc + _grouped(mma_v2(v, b, zeros), scale, n0, k0, N, K, h, GROUP, R, RUN, WN, WK,
+                              KS, ROWS, MMA)
+    return mma_v2(v, b, acc)
 
 
 @gluon.jit
@@ -408,14 +436,15 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
                  CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
                  RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
                  TILES: gl.constexpr, ONE: gl.constexpr, EVEN: gl.constexpr,
-                 WHOLE: gl.constexpr, HELD: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr,
+                 WHOLE: gl.constexpr, HELD: gl.constexpr, AHEAD: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr,
                  MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr, EV: gl.constexpr,
                  ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens; `ROWS` of K a step.
 
     `ONE`: a step is all of K, and the tokens stay in shared memory for all tiles. `HELD`: so many
-    steps are all of K, the tokens are in shared memory before the first, and a step's weights are
-    converted while the unit works on the one before. Otherwise tokens come with each step.
+    steps are all of K, the tokens are in shared memory before the first, the weights of `AHEAD`
+    more are loaded with its own, and a step's are converted while the unit works on the one before.
+    Otherwise tokens come with each step.
     """
     PER: gl.constexpr = _words_of(CODE, ROWS)
     SCALED: gl.constexpr = (CODE != "bf16" and CODE != "fp16") and GROUP == 0
@@ -435,7 +464,7 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
     shared = gl.allocate_shared_memory(a.dtype.element_ty, [BUFFERS, MP, ROWS], LS)
     zeros = gl.zeros([COLUMNS, MP], gl.float32, layout=MMA)
     w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, WHOLE, EV)
-    s = gl.zeros([COLUMNS], gl.float32, layout=LN)
+    s = gl.zeros([COLUMNS], scale.dtype.element_ty, layout=LN)
     if SCALED:
         s = _load_scale(scale, f0 * 16, N, h, COLUMNS, WHOLE, LN)
     if ONE:
@@ -459,21 +488,29 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
             w = following
             s = scales
     elif HELD > 0:
+        # All that one program reads is asked for before anything is waited for.
+        held = ()
+        tokens = ()
+        for step in gl.static_range(1, AHEAD + 1):
+            held = held + (_load_words(words, row, col, f0, step * PER, F, UNITS, EVEN, WHOLE,
+                                       EV),)
         for step in gl.static_range(HELD):
-            _share(_load_tokens(a, m, k, step * ROWS, a_m, M, K, EVEN), shared.index(step), ROWS,
-                   MP)
-        following = _load_words(words, row, col, f0, PER, F, UNITS, EVEN, WHOLE, EV)
+            tokens = tokens + (_load_tokens(a, m, k, step * ROWS, a_m, M, K, EVEN),)
+        _hold(FENCE)
+        for step in gl.static_range(HELD):
+            _store_tokens(tokens[step], shared.index(step), ROWS, MP)
+        hopper.fence_async_shared()
         v = _left_2d(w, zero, f0 * 16, 0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, ROWS, MMA)
         acc = zeros
         for step in gl.static_range(HELD):
             running = hopper.warpgroup_mma(v, shared.index(step).permute((1, 0)), acc,
                                            use_acc=step > 0, is_async=True)
             if step + 1 < HELD:
-                v = _left_2d(following, zero, f0 * 16, (step + 1) * ROWS, N, K, h, CODE, GROUP,
+                v = _left_2d(held[step], zero, f0 * 16, (step + 1) * ROWS, N, K, h, CODE, GROUP,
                              ZEROS, R, RUN, WN, ROWS, MMA)
-            if step + 2 < HELD:
-                following = _load_words(words, row, col, f0, (step + 2) * PER, F, UNITS, EVEN,
-                                        WHOLE, EV)
+            if step + 1 + AHEAD < HELD:
+                held = held + (_load_words(words, row, col, f0, (step + 1 + AHEAD) * PER, F,
+                                           UNITS, EVEN, WHOLE, EV),)
             acc = hopper.warpgroup_mma_wait(0, deps=(running,))
         _store(out, acc, s, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
     else:
@@ -501,10 +538,16 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
 
 
 @gluon.jit
-def _share(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
+def _store_tokens(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
     """Tokens into shared memory, rows in packed order."""
     x = gl.reshape(x, [MP, ROWS // 32, 4, 2, 2, 2])
     shared.store(gl.reshape(gl.permute(x, (0, 1, 3, 4, 2, 5)), [MP, ROWS]))
+
+
+@gluon.jit
+def _share(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
+    """The same, and the warpgroup unit sees them."""
+    _store_tokens(x, shared, ROWS, MP)
     hopper.fence_async_shared()
 
 
@@ -541,10 +584,11 @@ def _log2(count: int) -> int:
 def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict[str, Any]:
     """The same for `decode_wgmma`."""
     shared = mma_layouts(code, R, WN, 1, 1, ROWS, MP)
+    along = min(16, ROWS // 8)
     return {
         "LW": shared["LW"],
         "LC": shared["LC"],
-        "LA": gl.BlockedLayout([1, 8], [2, 16], [WN, 1], [1, 0]),
+        "LA": gl.BlockedLayout([1, 8], [32 // along, along], [WN, 1], [1, 0]),
         "MMA": gl.NVMMADistributedLayout([3, 0], [WN, 1], [16, MP, 16]),
         "LS": gl.NVMMASharedLayout(128, 16, 2),
     }

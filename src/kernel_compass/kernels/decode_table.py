@@ -78,7 +78,10 @@ def choose(
     if invariant and near:
         return _invariant(near, workload, number_format)
     for row in near:
-        fitted = _fitted(row.best, workload, number_format)
+        best = row.best
+        if workload.weights < row.heads * row.reduction * row.columns:
+            best = replace(best, load="")  # smaller weights may stay in L2, if they are left there
+        fitted = _fitted(best, workload, number_format)
         if fitted is not None:
             return fitted
     return _generic(workload, number_format)
@@ -112,6 +115,8 @@ def _fitted(
     fitted = replace(config, tokens=tokens, rows=rows_)
     if fitted.depth < workload.reduction:
         fitted = replace(fitted, tiles=1, hold=False)
+    if not legal(fitted, workload, number_format):
+        fitted = replace(fitted, ahead=1)
     return fitted if legal(fitted, workload, number_format) else None
 
 
