@@ -16,12 +16,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kernel_compass.kernels.decode import DecodeConfig, configuration, launch, legal
+from kernel_compass.kernels.decode import (
+    DecodeConfig,
+    configuration,
+    counters_of,
+    launch,
+    legal,
+)
 from kernel_compass.kernels.fragments import PackedWeight, pack, padded
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.number_format import Code, NumberFormat
@@ -120,21 +127,32 @@ def warpgroups(w: Workload, f: NumberFormat) -> Iterator[DecodeConfig]:
     if w.reduction <= 128:
         tiles = (1, 2, 4) if w.columns < 2048 else (1, 4, 8)
         for r, wn, t, m in product(fragments, (4, 8), tiles, sizes):
-            yield DecodeConfig("wgmma", r, wn, rows=128, tokens=m, tiles=t)
+            found = DecodeConfig("wgmma", r, wn, rows=128, tokens=m, tiles=t)
+            yield found
+            if m == 64 and t > 1:
+                yield replace(found, registers=128 if r == 1 else 168)
     else:
         for r, wn, rows, m in product(fragments, (4, 8), (64, 128), sizes):
             yield DecodeConfig("wgmma", r, wn, rows=rows, tokens=m)
+        for r, m in product(fragments, sizes):
+            yield DecodeConfig("wgmma", r, 4, rows=128, tokens=m, split=2)
 
 
 def deeper(w: Workload, f: NumberFormat) -> Iterator[DecodeConfig]:
-    """More of K in flight, and more columns to a token's load."""
+    """More of K in flight; tokens that warps share; programs that share K."""
     run = 2 if f.weight is Code.INT4 else 1
     m = min(64, max(8, 1 << (w.tokens - 1).bit_length()))
-    for r, wk, rows, ahead in product((run, 2 * run), (4, 8, 16), (64, 128), (1, 2, 3)):
-        c = DecodeConfig("mma", r, 1, wk, 1, rows, m, ahead=ahead)
-        few = -(-w.columns // (16 * r)) < 120
-        if not few and (rows == 64) == (w.tokens > 4 and r > run or m > 16):
-            yield c
+    if w.tokens <= 4:
+        for r, wk, ahead in product((run, 2 * run), (4, 8), (2, 3)):
+            yield DecodeConfig("mma", r, 1, wk, 1, 128, m, ahead=ahead)
+    steps = -(-w.reduction // 128)
+    for r, wn in ((run, 4), (run, 8), (2 * run, 4)):
+        tiles = -(-w.columns // (16 * r * wn))
+        for split in (1, 2, 3, 4, 8, 16):
+            fill = tiles * split * wn / 4 / 132
+            least, most = (0.9, 4.5) if split > 1 else (0.7, 99)
+            if least <= fill <= most and split * 2 <= steps:
+                yield DecodeConfig("wgmma", r, wn, rows=128, tokens=max(m, 8), split=split)
 
 
 def sensible(c: DecodeConfig, w: Workload, f: NumberFormat) -> bool:
@@ -247,7 +265,8 @@ def precompile(job: tuple[str, dict[str, Any], tuple[int, int, int, int]]) -> st
     packed = PackedWeight(f, h, k, n, words, scales, None)
     a, out = Mock(torch.bfloat16, h, m, k), Mock(torch.bfloat16, h, m, n)
     try:
-        launch(packed, a, out, configuration(config), warmup=True)
+        given = configuration(config)
+        launch(packed, a, out, given, counters=Mock(torch.int32, 1), warmup=True)
     except Exception as error:
         return f"{name} {config}: {type(error).__name__} {str(error)[:300]}"
     return None
@@ -295,15 +314,16 @@ def search(
             break
         try:
             out.fill_(float("nan"))
-            launch(packed, a, out, c)
+            counters = counters_of(packed, c)
+            launch(packed, a, out, c, counters=counters)
             torch.cuda.synchronize()
             error = ((out - reference).norm() / reference.norm()).item()
             if not error < 2.5e-3:
                 print("WRONG", w.shape_text, name, c, error, flush=True)
                 continue
             views = [PackedWeight(f, w.heads, w.reduction, w.columns, *fill(s)) for s in sets]
-            warm = slope([lambda c=c: launch(packed, a, out, c)], big)
-            cold = slope([lambda v=v, c=c: launch(v, a, out, c) for v in views], big)
+            calls = [partial(launch, v, a, out, c, counters=counters) for v in (packed, *views)]
+            warm, cold = slope(calls[:1], big), slope(calls[1:], big)
         except Exception as failure:
             print("FAIL", w.shape_text, name, c, type(failure).__name__, str(failure)[:200])
             continue
@@ -328,7 +348,8 @@ def fill(s: tuple[Any, ...]) -> tuple[Any, ...]:
 def short(c: DecodeConfig) -> str:
     text = f"{c.kernel} R{c.fragments} WN{c.warps_n} WK{c.warps_k} KS{c.chains} rows{c.rows}"
     more = [word for word in (c.load, c.store and f"store {c.store}") if word]
-    more += [f"ahead{c.ahead}"] * (c.ahead > 1) + ["hold"] * c.hold
+    more += [f"ahead{c.ahead}"] * (c.ahead > 1) + [f"split{c.split}"] * (c.split > 1)
+    more += [f"registers{c.registers}"] * (c.registers > 0) + ["hold"] * c.hold
     return " ".join((f"{text} MP{c.tokens} T{c.tiles}", *more))
 
 
@@ -363,6 +384,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=400)
     parser.add_argument("--near", type=Path, help="an earlier search: its best, and beside them")
     parser.add_argument("--top", type=int, default=5)
+    parser.add_argument("--least-tokens", type=int, default=1)
     parser.add_argument("--compile-only", action="store_true")
     args = parser.parse_args()
     import torch
@@ -370,7 +392,7 @@ def main() -> None:
     before = json.loads(args.near.read_text()) if args.near else []
     sections = args.sections.split(",")
     plan = [c for s in sections for c in cells(s, args.formats.split(","))]
-    plan = [(w, f) for w, f in plan if wanted(w, f)]
+    plan = [(w, f) for w, f in plan if wanted(w, f) and w.tokens >= args.least_tokens]
     shapes = [(w, f, (w.heads, w.tokens, w.reduction, w.columns)) for w, f in plan]
     compile_all(
         [

@@ -25,6 +25,8 @@ MOST_REGISTERS = 200
 """By `_registers`, which leaves out addresses and conversions; beyond it, the compiler spills."""
 HELD_BYTES = 96 * 1024
 """Tokens in shared memory: two programs share a multiprocessor's."""
+COUNTED_TILES = 32
+"""Tiles of tokens of one launch where programs share K; more tokens are more launches."""
 MOST_HELD = 8
 """Steps that are unrolled."""
 HELD_REGISTERS = 256
@@ -60,6 +62,10 @@ class DecodeConfig:
     ahead: int = 1
     """Steps along K that are loaded before they are needed; `mma` only, more than one where there
     are few steps."""
+    split: int = 1
+    """Programs that share K; `wgmma` only. Their sums meet in memory, in order."""
+    registers: int = 0
+    """Most registers of a thread; 0 = as the compiler likes."""
 
     @property
     def warps(self) -> int:
@@ -115,8 +121,11 @@ def legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat)
     if config.kernel == "wgmma":
         small = config.rows * config.tokens * 2 <= HELD_BYTES
         small = small and config.warps_n % 4 == 0 and config.warps_k == config.chains == 1
-        return fits and small and config.ahead == 1 and _held_fits(config, code, steps)
-    return fits and (config.ahead == 1 or config.ahead < steps <= MOST_HELD)
+        shared = config.split == 1 or config.split * 2 <= steps
+        own = -(-steps // config.split)
+        return fits and small and shared and config.ahead == 1 and _held_fits(config, code, own)
+    few = config.ahead == 1 or config.ahead < steps <= MOST_HELD
+    return fits and few and config.split == 1
 
 
 def _registers(config: DecodeConfig, number_format: NumberFormat, once: bool) -> int:
@@ -177,34 +186,52 @@ def launch(
     out: Any,
     config: DecodeConfig,
     *,
+    counters: Any = None,
     wide: bool = False,
     warmup: bool = False,
 ) -> None:
-    """One launch.
+    """One launch; where programs share K, one for every `COUNTED_TILES` tiles of tokens.
 
     Args:
         packed: on the device of `a`.
         a: `(H, M, K)`, dense along K.
         out: `(H, M, N)`, dense along N; 16 bit or float32.
         config: legal for the weight's format and shape.
+        counters: where programs share K, `counters_of` this weight, in no other launch meanwhile.
         wide: products in float32, for the interpreter (`plain` only).
         warmup: compile only.
     """
     tokens = a.shape[1]
     if tokens == 0 or out.numel() == 0:
         return
+    most = COUNTED_TILES * config.tokens
+    if config.split > 1 and tokens > most:
+        for first in range(0, tokens, most):
+            few = slice(first, first + most)
+            launch(packed, a[:, few], out[:, few], config, counters=counters, warmup=warmup)
+        return
     code = packed.format.weight
     scale = packed.words if packed.scales is None else packed.scales
     zero = packed.words if packed.zeros is None else packed.zeros
     units = packed.chunks * 128
     deep = packed.chunks * (256 // code.bits)
-    steps = -(-deep // config.depth)
+    steps = -(-deep // (config.depth * config.split))
     columns = config.fragments * config.tiles * (1 if config.kernel == "plain" else config.warps_n)
-    grid = (-(-packed.fragments // columns), packed.heads, -(-tokens // config.tokens))
-    pairs = _pairs(a) if config.kernel == "mma" else None
+    tiles = -(-tokens // config.tokens)
+    grid = (-(-packed.fragments // columns), packed.heads, tiles * config.split)
+    pairs = _pairs(a) if config.kernel != "plain" else None
     given = a if pairs is None else pairs
+    meeting: tuple[Any, ...] = ()
+    if config.kernel == "wgmma":
+        meeting = (out, out)
+    if config.split > 1:
+        size = grid[0] * grid[1] * grid[2] * columns * COLUMNS * config.tokens
+        meeting = (
+            torch_library().empty(size, dtype=torch_library().float32, device=out.device),
+            counters,
+        )
     arguments = (
-        given, packed.words, scale, zero, out, tokens, packed.columns, packed.reduction,
+        given, packed.words, scale, zero, out, *meeting, tokens, packed.columns, packed.reduction,
         packed.fragments, units, given.stride(0), given.stride(1), out.stride(0), out.stride(1),
         steps,
     )  # fmt: skip
@@ -219,18 +246,35 @@ def launch(
     if config.kernel == "plain":
         more = {"FRAGMENTS": config.fragments, "WIDE": wide}
     else:
-        even = deep == packed.reduction and deep % config.depth == 0
+        even = deep == packed.reduction == steps * config.depth * config.split
         whole = packed.fragments % columns == 0 and packed.columns == packed.fragments * COLUMNS
         more = more | {"TILES": config.tiles, "ONE": steps == 1, "EVEN": even, "WHOLE": whole}
     if config.kernel == "wgmma":
         more["HELD"] = _held(config, steps) if group == 0 else 0
         more["AHEAD"] = _loaded_ahead(config, code, steps) if more["HELD"] else 0
+        more["SPLIT"] = config.split
     if config.kernel == "mma":
         more |= {"UNROLLED": steps if config.ahead > 1 else 0, "AHEAD": config.ahead}
+    options = {"num_warps": config.warps}
+    if config.registers:
+        options["maxnreg"] = config.registers
     if warmup:
-        kernel.warmup(*arguments, **common, **more, grid=grid, num_warps=config.warps)
+        kernel.warmup(*arguments, **common, **more, grid=grid, **options)
     else:
-        kernel[grid](*arguments, **common, **more, num_warps=config.warps)
+        kernel[grid](*arguments, **common, **more, **options)
+
+
+def _float32(count: int, device: Any) -> Any:
+    torch = torch_library()
+    return torch.empty(count, dtype=torch.float32, device=device)
+
+
+def counters_of(packed: PackedWeight, config: DecodeConfig) -> Any:
+    """What the programs that share K count by, on the weight's device; `None` where none do."""
+    if config.split == 1:
+        return None
+    tiles = -(-packed.fragments // (config.fragments * config.warps_n))
+    return packed.words.new_zeros(tiles * packed.heads * COUNTED_TILES)
 
 
 def _pairs(a: Any) -> Any | None:
@@ -271,13 +315,13 @@ def _kernel(config: DecodeConfig, code: Code, pairs: bool) -> tuple[Any, dict[st
     from kernel_compass.kernels import decode_gluon as gluon
 
     shared: dict[str, Any] = {"R": config.fragments, "WN": config.warps_n, "FENCE": config.hold}
-    shared |= {"EV": config.load, "ES": config.store}
+    shared |= {"EV": config.load, "ES": config.store, "PAIRS": pairs}
     if config.kernel == "wgmma":
         layouts = gluon.wgmma_layouts(
-            code.value, config.fragments, config.warps_n, config.rows, config.tokens
+            code.value, config.fragments, config.warps_n, config.rows, config.tokens, pairs
         )
         return gluon.decode_wgmma, shared | layouts
-    shared |= {"WK": config.warps_k, "KS": config.chains, "PAIRS": pairs}
+    shared |= {"WK": config.warps_k, "KS": config.chains}
     layouts = gluon.mma_layouts(
         code.value,
         config.fragments,

@@ -174,15 +174,20 @@ def _load_tokens(a, m, k, first, a_m, M, K, EVEN: gl.constexpr):
 
 
 @gluon.jit
+def _halves(a, CODE: gl.constexpr):
+    """Words as the pairs that they are, an axis of two more."""
+    a = gl.join(a, a)
+    if CODE == "fp16":
+        return gl.inline_asm_elementwise(_PAIR, "=r,r,r", [a], gl.float16, True, 2)
+    return gl.inline_asm_elementwise(_PAIR, "=r,r,r", [a], gl.bfloat16, True, 2)
+
+
+@gluon.jit
 def _right(a, CODE: gl.constexpr, PAIRS: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
            ROWS: gl.constexpr, MP: gl.constexpr, LOB: gl.constexpr):
     """Tokens `(MP, WK KS ROWS)` to the right operand `(KS WK, ROWS, MP)`, rows in packed order."""
     if PAIRS:
-        a = gl.join(a, a)
-        if CODE == "fp16":
-            a = gl.inline_asm_elementwise(_PAIR, "=r,r,r", [a], gl.float16, True, 2)
-        else:
-            a = gl.inline_asm_elementwise(_PAIR, "=r,r,r", [a], gl.bfloat16, True, 2)
+        a = _halves(a, CODE)
     b = gl.reshape(a, [MP, WK, KS, ROWS // 32, 4, 2, 2, 2])
     b = gl.permute(b, (2, 1, 3, 5, 6, 4, 7, 0))
     return gl.convert_layout(gl.reshape(b, [KS * WK, ROWS, MP]), LOB, assert_trivial=True)
@@ -198,15 +203,20 @@ def _column(LAYOUT: gl.constexpr, R: gl.constexpr, RUN: gl.constexpr, WN: gl.con
 
 
 @gluon.jit
-def _store(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, R: gl.constexpr,
-           RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr, WHOLE: gl.constexpr,
-           ES: gl.constexpr, LC: gl.constexpr):
-    """Scale the sums `(R WN 16, MP)` and write them, columns in order."""
+def _in_order(acc, R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr,
+              LC: gl.constexpr):
+    """Sums `(R WN 16, MP)` with their columns in order."""
     acc = gl.reshape(acc, [R // RUN, RUN, WN, 2, 8, MP])
     acc = gl.reshape(gl.permute(acc, (2, 0, 4, 1, 3, 5)), [R * WN * 16, MP])
     # Only the order of registers changes: a lane's neighbouring columns become one store.
-    acc = gl.convert_layout(acc, LC, assert_trivial=True)
-    n = n0 + gl.arange(0, R * WN * 16, layout=gl.SliceLayout(1, LC))
+    return gl.convert_layout(acc, LC, assert_trivial=True)
+
+
+@gluon.jit
+def _write(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, COLUMNS: gl.constexpr,
+           MP: gl.constexpr, WHOLE: gl.constexpr, ES: gl.constexpr, LC: gl.constexpr):
+    """Scale sums `(columns in order, MP)` and write them."""
+    n = n0 + gl.arange(0, COLUMNS, layout=gl.SliceLayout(1, LC))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(0, LC))
     if SCALED:
         acc = acc * gl.expand_dims(s.to(gl.float32), 1)
@@ -215,6 +225,42 @@ def _store(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, R: gl.constexpr
         inside = inside & (gl.expand_dims(n, 1) < N)
     gl.store(out + gl.expand_dims(m, 0) * o_m + gl.expand_dims(n, 1),
              acc.to(out.dtype.element_ty), mask=inside, eviction_policy=ES)
+
+
+@gluon.jit
+def _store(out, acc, s, n0, m0, o_m, M, N, SCALED: gl.constexpr, R: gl.constexpr,
+           RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr, WHOLE: gl.constexpr,
+           ES: gl.constexpr, LC: gl.constexpr):
+    """Scale the sums `(R WN 16, MP)` and write them, columns in order."""
+    acc = _in_order(acc, R, RUN, WN, MP, LC)
+    _write(out, acc, s, n0, m0, o_m, M, N, SCALED, R * WN * 16, MP, WHOLE, ES, LC)
+
+
+@gluon.jit
+def _join(out, acc, s, partials, counters, part, n0, m0, o_m, M, N, SCALED: gl.constexpr,
+          R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr,
+          SPLIT: gl.constexpr, WHOLE: gl.constexpr, ES: gl.constexpr, LC: gl.constexpr):
+    """Sums of part `part` of K to memory; the last program of a tile adds all parts, in order.
+
+    The counter is at zero again when the last has left.
+    """
+    COLUMNS: gl.constexpr = R * WN * 16
+    SIZE: gl.constexpr = COLUMNS * MP
+    tile = gl.program_id(1) * gl.num_programs(0) + gl.program_id(0)
+    tile = tile * (gl.num_programs(2) // SPLIT) + gl.program_id(2) // SPLIT
+    n = gl.arange(0, COLUMNS, layout=gl.SliceLayout(1, LC))
+    m = gl.arange(0, MP, layout=gl.SliceLayout(0, LC))
+    here = partials + tile.to(gl.int64) * (SPLIT * SIZE)
+    here = here + gl.expand_dims(m, 0) * COLUMNS + gl.expand_dims(n, 1)
+    gl.store(here + part * SIZE, _in_order(acc, R, RUN, WN, MP, LC))
+    gl.thread_barrier()
+    came = gl.atomic_add(counters + tile, 1, sem="acq_rel", scope="gpu")
+    if came == SPLIT - 1:
+        total = gl.load(here, cache_modifier=".cg")
+        for other in gl.static_range(1, SPLIT):
+            total += gl.load(here + other * SIZE, cache_modifier=".cg")
+        _write(out, total, s, n0, m0, o_m, M, N, SCALED, COLUMNS, MP, WHOLE, ES, LC)
+        gl.store(counters + tile, 0)
 
 
 @gluon.jit
@@ -273,15 +319,17 @@ def decode_mma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m
                RUN: gl.constexpr, WN: gl.constexpr, WK: gl.constexpr, KS: gl.constexpr,
                ROWS: gl.constexpr, MP: gl.constexpr, TILES: gl.constexpr, ONE: gl.constexpr,
                EVEN: gl.constexpr, WHOLE: gl.constexpr, PAIRS: gl.constexpr,
-               UNROLLED: gl.constexpr, AHEAD: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr, MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr,
-               LR: gl.constexpr, EV: gl.constexpr, ES: gl.constexpr, FENCE: gl.constexpr):
+               UNROLLED: gl.constexpr, AHEAD: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr,
+               MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr, LR: gl.constexpr,
+               EV: gl.constexpr, ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens.
 
     K is walked `WK KS ROWS` rows a step: `WK` warps and `KS` sums a warp take `ROWS` each. `ONE`: a
     step is all of K. `UNROLLED`: so many steps are, and `AHEAD` of them are loaded before they are
-    needed; 0 = they are counted at run time, and one is. `GROUP`: rows that share a scale, 0 for one scale a column. `EVEN`: steps end
-    with K; `WHOLE`: tiles end with N. `PAIRS`: `a` is of words, two neighbours along K each, as its
-    strides are; a loop can then hold the next step's tokens in as few registers as they need.
+    needed; 0 = they are counted at run time, and one is. `GROUP`: rows that share a scale, 0 for
+    one scale a column. `EVEN`: steps end with K; `WHOLE`: tiles end with N. `PAIRS`: `a` is of
+    words, two neighbours along K each, as its strides are; a loop can then hold the next step's
+    tokens in as few registers as they need.
     """
     B: gl.constexpr = KS * WK
     DEPTH: gl.constexpr = B * ROWS
@@ -432,11 +480,13 @@ def _grouped(part, scale, n0, k0, N, K, h, GROUP: gl.constexpr, R: gl.constexpr,
 
 
 @gluon.jit(do_not_specialize=["M", "STEPS"])
-def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o_m, STEPS,
+def decode_wgmma(a, words, scale, zero, out, partials, counters, M, N, K, F, UNITS, a_h, a_m,
+                 o_h, o_m, STEPS,
                  CODE: gl.constexpr, GROUP: gl.constexpr, ZEROS: gl.constexpr, R: gl.constexpr,
                  RUN: gl.constexpr, WN: gl.constexpr, ROWS: gl.constexpr, MP: gl.constexpr,
                  TILES: gl.constexpr, ONE: gl.constexpr, EVEN: gl.constexpr,
-                 WHOLE: gl.constexpr, HELD: gl.constexpr, AHEAD: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr,
+                 WHOLE: gl.constexpr, HELD: gl.constexpr, AHEAD: gl.constexpr,
+                 SPLIT: gl.constexpr, PAIRS: gl.constexpr, LW: gl.constexpr, LA: gl.constexpr,
                  MMA: gl.constexpr, LC: gl.constexpr, LS: gl.constexpr, EV: gl.constexpr,
                  ES: gl.constexpr, FENCE: gl.constexpr):
     """One head, `TILES` tiles of `16 R WN` columns, up to `MP` tokens; `ROWS` of K a step.
@@ -444,7 +494,8 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
     `ONE`: a step is all of K, and the tokens stay in shared memory for all tiles. `HELD`: so many
     steps are all of K, the tokens are in shared memory before the first, the weights of `AHEAD`
     more are loaded with its own, and a step's are converted while the unit works on the one before.
-    Otherwise tokens come with each step.
+    Otherwise tokens come with each step, a step ahead as weights do. `SPLIT` programs share K,
+    `STEPS` steps each; their sums meet in `partials`, by `counters` that are zero.
     """
     PER: gl.constexpr = _words_of(CODE, ROWS)
     SCALED: gl.constexpr = (CODE != "bf16" and CODE != "fp16") and GROUP == 0
@@ -452,7 +503,9 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
     BUFFERS: gl.constexpr = HELD if HELD > 0 else 1
     LN: gl.constexpr = gl.SliceLayout(1, LC)
     h = gl.program_id(1).to(gl.int64)
-    m0 = gl.program_id(2) * MP
+    part = gl.program_id(2) % SPLIT
+    begin = part * STEPS
+    m0 = gl.program_id(2) // SPLIT * MP
     f0 = gl.program_id(0) * (TILES * R * WN)
     words += h * F * UNITS
     a += h * a_h
@@ -460,16 +513,22 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
     row = gl.arange(0, R * WN, layout=gl.SliceLayout(1, LW))
     col = gl.arange(0, PER, layout=gl.SliceLayout(0, LW))
     m = m0 + gl.arange(0, MP, layout=gl.SliceLayout(1, LA))
-    k = gl.arange(0, ROWS, layout=gl.SliceLayout(0, LA))
-    shared = gl.allocate_shared_memory(a.dtype.element_ty, [BUFFERS, MP, ROWS], LS)
+    KD: gl.constexpr = ROWS // 2 if PAIRS else ROWS
+    k = gl.arange(0, KD, layout=gl.SliceLayout(0, LA))
+    limit = K
+    if PAIRS:
+        limit = K // 2
+    HALF: gl.constexpr = gl.float16 if CODE == "fp16" else gl.bfloat16
+    shared = gl.allocate_shared_memory(HALF, [BUFFERS, MP, ROWS], LS)
     zeros = gl.zeros([COLUMNS, MP], gl.float32, layout=MMA)
-    w = _load_words(words, row, col, f0, 0, F, UNITS, EVEN, WHOLE, EV)
+    w = _load_words(words, row, col, f0, begin * PER, F, UNITS, EVEN, WHOLE, EV)
     s = gl.zeros([COLUMNS], scale.dtype.element_ty, layout=LN)
     if SCALED:
         s = _load_scale(scale, f0 * 16, N, h, COLUMNS, WHOLE, LN)
     if ONE:
         _hold(FENCE)
-        _share(_load_tokens(a, m, k, 0, a_m, M, K, EVEN), shared.index(0), ROWS, MP)
+        _share(_load_tokens(a, m, k, 0, a_m, M, limit, EVEN), shared.index(0), CODE, PAIRS, ROWS,
+               MP)
         for i in range(TILES):
             f = f0 + i * R * WN
             following = w
@@ -492,62 +551,76 @@ def decode_wgmma(a, words, scale, zero, out, M, N, K, F, UNITS, a_h, a_m, o_h, o
         held = ()
         tokens = ()
         for step in gl.static_range(1, AHEAD + 1):
-            held = held + (_load_words(words, row, col, f0, step * PER, F, UNITS, EVEN, WHOLE,
-                                       EV),)
+            held = held + (_load_words(words, row, col, f0, (begin + step) * PER, F, UNITS, EVEN,
+                                       WHOLE, EV),)
         for step in gl.static_range(HELD):
-            tokens = tokens + (_load_tokens(a, m, k, step * ROWS, a_m, M, K, EVEN),)
+            tokens = tokens + (_load_tokens(a, m, k, (begin + step) * KD, a_m, M, limit, EVEN),)
         _hold(FENCE)
-        for step in gl.static_range(HELD):
-            _store_tokens(tokens[step], shared.index(step), ROWS, MP)
-        hopper.fence_async_shared()
+        _share(tokens[0], shared.index(0), CODE, PAIRS, ROWS, MP)
         v = _left_2d(w, zero, f0 * 16, 0, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN, ROWS, MMA)
         acc = zeros
         for step in gl.static_range(HELD):
             running = hopper.warpgroup_mma(v, shared.index(step).permute((1, 0)), acc,
                                            use_acc=step > 0, is_async=True)
             if step + 1 < HELD:
+                _share(tokens[step + 1], shared.index(step + 1), CODE, PAIRS, ROWS,
+                       MP)
                 v = _left_2d(held[step], zero, f0 * 16, (step + 1) * ROWS, N, K, h, CODE, GROUP,
                              ZEROS, R, RUN, WN, ROWS, MMA)
             if step + 1 + AHEAD < HELD:
-                held = held + (_load_words(words, row, col, f0, (step + 1 + AHEAD) * PER, F,
-                                           UNITS, EVEN, WHOLE, EV),)
+                held = held + (_load_words(words, row, col, f0, (begin + step + 1 + AHEAD) * PER,
+                                           F, UNITS, EVEN, WHOLE, EV),)
             acc = hopper.warpgroup_mma_wait(0, deps=(running,))
-        _store(out, acc, s, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
+        _end(out, acc, s, partials, counters, part, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP,
+             SPLIT, WHOLE, ES, LC)
     else:
         acc = zeros
-        for step in range(STEPS):
-            x = _load_tokens(a, m, k, step * ROWS, a_m, M, K, EVEN)
+        x = _load_tokens(a, m, k, begin * KD, a_m, M, limit, EVEN)
+        for step in range(begin, begin + STEPS):
             following = w
-            if step + 1 < STEPS:
+            tokens = x
+            if step + 1 < begin + STEPS:
                 following = _load_words(words, row, col, f0, (step + 1) * PER, F, UNITS, EVEN,
                                         WHOLE, EV)
-            _share(x, shared.index(0), ROWS, MP)
+                tokens = _load_tokens(a, m, k, (step + 1) * KD, a_m, M, limit, EVEN)
+            _share(x, shared.index(0), CODE, PAIRS, ROWS, MP)
             v = _left_2d(w, zero, f0 * 16, step * ROWS, N, K, h, CODE, GROUP, ZEROS, R, RUN, WN,
                          ROWS, MMA)
             if GROUP > 0:
-                part = hopper.warpgroup_mma(v, shared.index(0).permute((1, 0)), zeros,
+                sums = hopper.warpgroup_mma(v, shared.index(0).permute((1, 0)), zeros,
                                             use_acc=False, is_async=True)
-                part = hopper.warpgroup_mma_wait(0, deps=(part,))
-                acc += _scaled(part, scale, f0 * 16, step * ROWS, N, K, h, GROUP, R, RUN, WN, MMA)
+                sums = hopper.warpgroup_mma_wait(0, deps=(sums,))
+                acc += _scaled(sums, scale, f0 * 16, step * ROWS, N, K, h, GROUP, R, RUN, WN, MMA)
             else:
                 acc = hopper.warpgroup_mma(v, shared.index(0).permute((1, 0)), acc,
                                            is_async=True)
                 acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
             w = following
-        _store(out, acc, s, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
+            x = tokens
+        _end(out, acc, s, partials, counters, part, f0 * 16, m0, o_m, M, N, SCALED, R, RUN, WN, MP,
+             SPLIT, WHOLE, ES, LC)
 
 
 @gluon.jit
-def _store_tokens(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
-    """Tokens into shared memory, rows in packed order."""
+def _end(out, acc, s, partials, counters, part, n0, m0, o_m, M, N, SCALED: gl.constexpr,
+         R: gl.constexpr, RUN: gl.constexpr, WN: gl.constexpr, MP: gl.constexpr,
+         SPLIT: gl.constexpr, WHOLE: gl.constexpr, ES: gl.constexpr, LC: gl.constexpr):
+    """What `decode_wgmma` does with its sums."""
+    if SPLIT > 1:
+        _join(out, acc, s, partials, counters, part, n0, m0, o_m, M, N, SCALED, R, RUN, WN, MP,
+              SPLIT, WHOLE, ES, LC)
+    else:
+        _store(out, acc, s, n0, m0, o_m, M, N, SCALED, R, RUN, WN, MP, WHOLE, ES, LC)
+
+
+@gluon.jit
+def _share(x, shared, CODE: gl.constexpr, PAIRS: gl.constexpr, ROWS: gl.constexpr,
+           MP: gl.constexpr):
+    """Tokens into shared memory, rows in packed order, where the warpgroup unit sees them."""
+    if PAIRS:
+        x = _halves(x, CODE)
     x = gl.reshape(x, [MP, ROWS // 32, 4, 2, 2, 2])
     shared.store(gl.reshape(gl.permute(x, (0, 1, 3, 4, 2, 5)), [MP, ROWS]))
-
-
-@gluon.jit
-def _share(x, shared, ROWS: gl.constexpr, MP: gl.constexpr):
-    """The same, and the warpgroup unit sees them."""
-    _store_tokens(x, shared, ROWS, MP)
     hopper.fence_async_shared()
 
 
@@ -581,14 +654,15 @@ def _log2(count: int) -> int:
     return count.bit_length() - 1
 
 
-def wgmma_layouts(code: str, R: int, WN: int, ROWS: int, MP: int) -> dict[str, Any]:
+def wgmma_layouts(
+    code: str, R: int, WN: int, ROWS: int, MP: int, pairs: bool = False
+) -> dict[str, Any]:
     """The same for `decode_wgmma`."""
     shared = mma_layouts(code, R, WN, 1, 1, ROWS, MP)
-    along = min(16, ROWS // 8)
     return {
         "LW": shared["LW"],
         "LC": shared["LC"],
-        "LA": gl.BlockedLayout([1, 8], [32 // along, along], [WN, 1], [1, 0]),
+        "LA": gl.BlockedLayout([1, 4 if pairs else 8], [4, 8], [WN, 1], [1, 0]),
         "MMA": gl.NVMMADistributedLayout([3, 0], [WN, 1], [16, MP, 16]),
         "LS": gl.NVMMASharedLayout(128, 16, 2),
     }

@@ -81,6 +81,8 @@ def choose(
         best = row.best
         if workload.weights < row.heads * row.reduction * row.columns:
             best = replace(best, load="")  # smaller weights may stay in L2, if they are left there
+        if row.tokens < _bucket(workload.tokens) and best.kernel == "wgmma":
+            best = replace(best, tokens=_tokens(workload, best.kernel))
         fitted = _fitted(best, workload, number_format)
         if fitted is not None:
             return fitted
@@ -105,6 +107,8 @@ def _fitted(
     tokens = _tokens(workload, config.kernel)
     if config.kernel == "mma" and tokens > config.tokens:
         tokens = max(config.tokens, 16)
+    if config.kernel == "wgmma":
+        tokens = min(tokens, config.tokens)
     rows_ = config.rows
     if number_format.groups(workload.reduction) > 1:
         group = number_format.group or rows_
@@ -116,7 +120,7 @@ def _fitted(
     if fitted.depth < workload.reduction:
         fitted = replace(fitted, tiles=1, hold=False)
     if not legal(fitted, workload, number_format):
-        fitted = replace(fitted, ahead=1)
+        fitted = replace(fitted, ahead=1, split=1)
     return fitted if legal(fitted, workload, number_format) else None
 
 

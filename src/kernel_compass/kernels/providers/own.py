@@ -9,7 +9,7 @@ from typing import Any
 
 from kernel_compass import __version__
 from kernel_compass.errors import UsageError
-from kernel_compass.kernels.decode import DecodeConfig, configuration, launch, space
+from kernel_compass.kernels.decode import DecodeConfig, configuration, counters_of, launch, space
 from kernel_compass.kernels.decode_table import choose
 from kernel_compass.kernels.fragments import PackedWeight, pack, packed_bytes, with_streamed
 from kernel_compass.kernels.gluon_support import gluon_objection, is_hopper
@@ -86,7 +86,9 @@ class Decode:
         else:
             chosen = choose(workload, weight.format, why_plain is None, self.invariant)
         packed = pack(weight)
-        held = sum(t.numel() * t.element_size() for t in packed.streamed)
+        counters = counters_of(packed, chosen)
+        kept = packed.streamed if counters is None else (*packed.streamed, counters)
+        held = sum(t.numel() * t.element_size() for t in kept)
         note = f"{self.name} ran its plain kernel: {why_plain}" if why_plain else None
         return Prepared(
             workload,
@@ -94,7 +96,7 @@ class Decode:
             chosen.as_config(),
             packed.streamed,
             held,
-            (packed, chosen),
+            (packed, chosen, counters),
             note=note if is_hopper(capability) else None,
         )
 
@@ -102,7 +104,7 @@ class Decode:
         self, prepared: Prepared, streamed: Sequence[Tensor], a: Tensor, out: Tensor | None = None
     ) -> Tensor:
         """One launch; see `Implementation.run`."""
-        packed, config = prepared.extra
+        packed, config, counters = prepared.extra
         linear = prepared.workload.op is Op.LINEAR
         wide = a.unsqueeze(0) if linear else a
         _check_activations(packed, wide)
@@ -112,7 +114,8 @@ class Decode:
             _check_output(out, (*a.shape[:-1], packed.columns))
         given = packed if streamed is prepared.streamed else with_streamed(packed, tuple(streamed))
         whole = config.kernel == "plain" and os.environ.get("TRITON_INTERPRET") == "1"
-        launch(given, wide, out.unsqueeze(0) if linear else out, config, wide=whole)
+        target = out.unsqueeze(0) if linear else out
+        launch(given, wide, target, config, counters=counters, wide=whole)
         return out
 
     def traffic(self, workload: Workload, number_format: NumberFormat) -> Traffic:
