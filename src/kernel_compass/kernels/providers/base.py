@@ -214,21 +214,34 @@ def held_bytes(weight: QuantizedWeight, *held: Tensor | None) -> int:
     return sum(size for place, size in found.items() if place not in known)
 
 
-def compulsory(workload: Workload, number_format: NumberFormat, scale_bytes: int) -> Traffic:
+def quantizer_scale_bytes(number_format: NumberFormat) -> int:
+    """Bytes of a group's scale and zero point where both are kept as `kernels.quantize` makes them:
+    bfloat16, float32 for blocks, and a byte."""
+    return (4 if number_format.block else 2) + number_format.zero_points
+
+
+def compulsory(
+    workload: Workload,
+    number_format: NumberFormat,
+    scale_bytes: int,
+    code_bytes: int | None = None,
+) -> Traffic:
     """Compulsory bytes and operations of a launch: every operand once, as stored.
 
     Args:
         workload: what is computed.
         number_format: how its weights are stored.
         scale_bytes: bytes that belong to one group of weights: scale, and zero point if there are.
+        code_bytes: all weights without those, where a layout pads them; `None` = not padded.
     """
-    weights = -(-workload.weights * number_format.weight.bits // 8)
+    if code_bytes is None:
+        code_bytes = -(-workload.weights * number_format.weight.bits // 8)
     scales = number_format.scale_count(workload.heads, workload.reduction, workload.columns)
     rows = workload.heads * workload.tokens
     converted = number_format.weight.bits < number_format.activation.bits
     sixteen = number_format.activation in (Code.BF16, Code.FP16)
     return Traffic(
-        weight_bytes=weights + scales * scale_bytes,
+        weight_bytes=code_bytes + scales * scale_bytes,
         activation_bytes=2 * rows * workload.reduction,
         output_bytes=2 * rows * workload.columns,
         flops=workload.flops,

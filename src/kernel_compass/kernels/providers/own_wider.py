@@ -9,7 +9,13 @@ from typing import Any, cast
 
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
 from kernel_compass.kernels.plain_layouts import capability_of
-from kernel_compass.kernels.providers.base import check_sizes, grid_too_small, needs_triton
+from kernel_compass.kernels.providers.base import (
+    check_sizes,
+    compulsory,
+    grid_too_small,
+    needs_triton,
+    quantizer_scale_bytes,
+)
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
 from kernel_compass.records.number_format import Code, NumberFormat
@@ -95,21 +101,8 @@ class WiderKernel:
         return self._module().run(prepared, streamed, a, out)
 
     def traffic(self, workload: Workload, number_format: NumberFormat) -> Traffic:
-        """Compulsory bytes and operations: scales count two bytes, those of blocks four, zero
-        points one; activations and outputs two an element."""
-        heads, rows = workload.heads, workload.tokens
-        scales = number_format.scale_count(heads, workload.reduction, workload.columns)
-        scale_bytes = scales * ((4 if self.block else 2) + number_format.zero_points)
-        weight_only = number_format.activation.bits == 16
-        return Traffic(
-            weight_bytes=workload.weights * number_format.weight.bits // 8 + scale_bytes,
-            activation_bytes=2 * heads * rows * workload.reduction,
-            output_bytes=2 * heads * rows * workload.columns,
-            flops=workload.flops,
-            dequantized_weights=workload.weights if weight_only else 0,
-            math="bf16" if weight_only else number_format.weight.value,
-            tokens=rows,
-        )
+        """Compulsory bytes and operations of one launch."""
+        return compulsory(workload, number_format, quantizer_scale_bytes(number_format))
 
     def _module(self) -> Any:
         try:
