@@ -16,44 +16,15 @@ import triton.language as tl
 
 from kernel_compass.kernels import w8a8
 from kernel_compass.kernels.plain_layouts import next_power_of_2, with_heads
+from kernel_compass.kernels.quantize_rows import launch_quantize_rows
 from kernel_compass.kernels.quantized import QuantizedWeight
-from kernel_compass.kernels.rounding import (
-    divided,
-    magnitude_bits,
-    narrowed,
-    quantized,
-    row_scale,
-)
+from kernel_compass.kernels.rounding import narrowed
 from kernel_compass.kernels.w8a8 import load_tile, multiply
 from kernel_compass.records.contracts import Config, Prepared
 from kernel_compass.records.workload import Workload
 
 CAPABILITIES = w8a8.CAPABILITIES
 LONGEST_REDUCTION = w8a8.LONGEST_REDUCTION
-CHUNK = 1024
-"""Activations of a row that a quantizing program takes at once."""
-
-
-@triton.jit(do_not_specialize=["M"])
-def quantize_rows(
-    a, codes, scales, K, M, stride_ah, stride_am, INT8: tl.constexpr, BLOCK: tl.constexpr
-):
-    """One row of one head a program: `codes [H, M, K]`, `scales [H, M]`."""
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1).to(tl.int64)
-    a += head * stride_ah + row * stride_am
-    codes += (head * M + row) * K
-    bits = tl.zeros((1,), tl.int32)
-    k = tl.arange(0, BLOCK)[None, :]
-    for first in tl.range(0, K, BLOCK):
-        x = tl.load(a + first + k, mask=first + k < K, other=0.0)
-        bits = tl.maximum(bits, tl.max(magnitude_bits(x), axis=1))
-    LARGEST: tl.constexpr = 127.0 if INT8 else 448.0
-    scale = row_scale(bits, LARGEST)
-    for first in tl.range(0, K, BLOCK):
-        x = tl.load(a + first + k, mask=first + k < K, other=0.0).to(tl.float32)
-        tl.store(codes + first + k, quantized(divided(x, scale), INT8), mask=first + k < K)
-    tl.store(scales + head * M + row + tl.arange(0, 1), scale)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -140,11 +111,7 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
     int8 = not codes.dtype.is_floating_point
     x_codes = torch.empty((heads, rows, reduction), dtype=codes.dtype, device=a.device)
     x_scales = torch.empty((heads, rows), dtype=torch.float32, device=a.device)
-    strides = (x.stride(0), x.stride(1))
-    chunk = min(next_power_of_2(reduction), CHUNK)
-    quantize_rows[(rows, heads)](
-        x, x_codes, x_scales, reduction, rows, *strides, INT8=int8, BLOCK=chunk
-    )
+    launch_quantize_rows(x, x_codes, x_scales)
     tiles = -(-rows // int(config["BLOCK_M"])) * -(-columns // int(config["BLOCK_N"]))
     matrix_product[(tiles, heads)](
         x_codes,
