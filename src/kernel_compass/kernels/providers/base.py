@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -106,6 +107,15 @@ def needs_triton(target: Target, oldest: Callable[[], tuple[int, int]]) -> str |
         return None
     have = "{}.{}".format(*target.capability) if target.capability else "none"
     return f"needs compute capability {need[0]}.{need[1]}; the device has {have}"
+
+
+def triton_older_than(release: tuple[int, int]) -> str | None:
+    """Why a kernel cannot be compiled: Triton is of an older release; `None` = it is not. Imports
+    triton."""
+    version = str(import_module("triton").__version__)
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= release:
+        return None
+    return f"needs Triton {release[0]}.{release[1]} or newer, and this is {version}"
 
 
 def grid_too_small(workload: Workload) -> str | None:
