@@ -20,7 +20,7 @@ from kernel_compass.kernels import (  # noqa: E402
 )
 from kernel_compass.records.workload import Op, Workload  # noqa: E402
 
-CAPABILITIES = [None, (8, 0), (8, 9), (9, 0), (10, 0)]
+CAPABILITIES = [None, (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 SIZES = [(128, 1, 128, 512), (128, 4, 512, 128), (1, 64, 16384, 7168), (1, 1, 40, 7)]
 OWN = [w8a8, fp8_block, q_absorb_rope, v_up_group_quant]
 
@@ -73,9 +73,12 @@ def test_weights_are_the_left_operand_from_hopper_on_while_rows_are_few():
     "capability, size",
     [
         ((8, 0), 166_912),
+        ((8, 6), 101_376),
+        ((8, 7), 166_912),
         ((8, 9), 101_376),
         ((9, 0), 232_448),
         ((10, 3), 232_448),
+        ((12, 0), 101_376),
         ((7, 5), 101_376),
     ],
 )

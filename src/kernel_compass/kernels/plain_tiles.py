@@ -12,8 +12,17 @@ from kernel_compass.records.workload import Workload
 
 LEAST_ROWS = 16
 """Of a tile that `tl.dot` takes."""
-SHARED_BYTES = {(8, 0): 166_912, (8, 9): 101_376, (9, 0): 232_448, (10, 0): 232_448}
-"""Shared memory a block may have, by the newest capability listed that is not above the GPU's."""
+SHARED_BYTES = {
+    (8, 0): 166_912,
+    (8, 6): 101_376,
+    (8, 7): 166_912,
+    (8, 9): 101_376,
+    (9, 0): 232_448,
+    (10, 0): 232_448,
+    (12, 0): 101_376,
+}
+"""Shared memory a block may have, by the newest capability listed that is not above the GPU's
+(CUDA's programming guide, technical specifications by compute capability)."""
 
 
 def shared_limit(capability: tuple[int, int] | None) -> int:
