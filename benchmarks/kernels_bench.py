@@ -86,6 +86,8 @@ class Plan:
     tokens: tuple[int, ...] | None
     regimes: tuple[Regime, ...]
     options: TimingOptions
+    floor_activations: bool
+    """Whether floors read the activations too."""
 
     def items(self, section: str) -> tuple[Item, ...]:
         shapes, batches = SHAPES[section]
@@ -127,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             known=known,
             options=plan.options,
             streamed_floors=True,
-            floor_activations=not args.floor_without_activations,
+            floor_activations=plan.floor_activations,
         )
 
     rows = measure_sections(plan.sections, opened, file, left, args.again)
@@ -203,6 +205,7 @@ def parsed(argv: Sequence[str] | None) -> tuple[Plan, argparse.Namespace]:
                 settle_us=2_000.0,
                 check=False,
             ),
+            not args.floor_without_activations,
         )
         for section in sections:
             plan.request(section)
@@ -223,7 +226,10 @@ def compile_all(plan: Plan, jobs: int, left: Callable[[], float]) -> None:
     """Launch and check everything once, in processes of their own; says what failed."""
     work, begin = plan.jobs(), time.monotonic()
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(compile_part, part, plan.options): part for part in work}
+        futures = {
+            pool.submit(compile_part, part, plan.options, plan.floor_activations): part
+            for part in work
+        }
         for done, future in enumerate(as_completed(futures), 1):
             part = futures[future]
             what = f"{part.items[0].workload.shape_text} {part.formats[0].name}"
@@ -245,7 +251,9 @@ def compile_all(plan: Plan, jobs: int, left: Callable[[], float]) -> None:
                 return
 
 
-def compile_part(part: TableRequest, options: TimingOptions) -> tuple[int, list[str], float]:
+def compile_part(
+    part: TableRequest, options: TimingOptions, floor_activations: bool
+) -> tuple[int, list[str], float]:
     from kernel_compass.api.kernel_cells import Bench
     from kernel_compass.api.kernel_operands import TorchOperands
     from kernel_compass.api.kernel_tables import TableRun
@@ -259,7 +267,7 @@ def compile_part(part: TableRequest, options: TimingOptions) -> tuple[int, list[
     small = replace(options, rotation_bytes=64 << 20)
     floors = StreamingFloors(device, small)
     for item in part.items:
-        floors.compile(packed_shape(item.workload, part.formats[0]))
+        floors.compile(packed_shape(item.workload, part.formats[0], floor_activations))
     names = tuple(
         one.name
         for one in registry.all_implementations()

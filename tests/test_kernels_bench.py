@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -107,9 +108,10 @@ def test_failures_are_lines_without_a_time(lab):
     assert "no kernel image" not in "\n".join(bench.summary([failed]))
 
 
-def test_a_part_compiles_floor_and_kernels_and_says_what_failed(monkeypatch):
+@pytest.mark.parametrize("more", [(), ("--floor-without-activations",)])
+def test_a_part_compiles_floor_and_kernels_and_says_what_failed(monkeypatch, more):
     """On the simulated GPU, through the real floors and tables."""
-    plan, _ = bench.parsed([*ARGS, "--output", "t.json"])
+    plan, _ = bench.parsed([*ARGS, "--output", "t.json", *more])
     device = FloorDevice()
     tiles, operands = FakeTiles(device), FakeOperands()
     base = FakeKernel("cublas_bf16", ("bf16",), device, operands)
@@ -126,12 +128,48 @@ def test_a_part_compiles_floor_and_kernels_and_says_what_failed(monkeypatch):
     monkeypatch.setattr(kernel_operands, "TorchOperands", lambda where: operands)
     monkeypatch.setattr(floors, "stream_kernels", lambda: SimpleNamespace(stream_packed=tiles))
     part = next(job for job in plan.jobs() if job.formats[0].name == "w4a16_gk")
-    launched, failed, seconds = bench.compile_part(part, plan.options)
+    launched, failed, seconds = bench.compile_part(part, plan.options, plan.floor_activations)
     assert launched == 2 * len(part.items)  # the baseline and the kernel that works
     assert len(failed) == len(part.items) and "no kernel image" in failed[0]
     assert [words for words, _ in tiles.calls] == [c.words for c in floors.PACKED_CONFIGS]
+    read = 0 if more else part.items[0].workload.heads * part.items[0].workload.reduction // 2
+    assert tiles.resident_words == {read}  # the floor that will be measured, and no other
     assert good.runs and not tuned.runs
     assert seconds > 0
+
+
+class InThisProcess:
+    """A pool that computes at once."""
+
+    def __init__(self, jobs, mp_context):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, call, *arguments):
+        done = Future()
+        done.set_result(call(*arguments))
+        return done
+
+
+@pytest.mark.parametrize("more", [(), ("--floor-without-activations",)])
+def test_all_parts_are_compiled_as_the_command_line_says(monkeypatch, capsys, more):
+    plan, _ = bench.parsed([*ARGS, "--output", "t.json", *more])
+    asked = []
+
+    def compiled(part, options, floor_activations):
+        asked.append((part, options, floor_activations))
+        return 2, ["w4: no kernel image"], 0.1
+
+    monkeypatch.setattr(bench, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(bench, "compile_part", compiled)
+    bench.compile_all(plan, 1, lambda: 1.0)
+    assert asked == [(part, plan.options, not more) for part in plan.jobs()]
+    assert capsys.readouterr().out.count("! w4: no kernel image") == len(asked)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from kernel_cases import gaussian
@@ -14,6 +15,92 @@ from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.validation.fidelity import check_fidelity
 
 E4M3_LARGEST = 448.0
+FORMATS = ("bf16", "w8a16_int8", "w8a16_fp8")
+"""Each kind of weight of both kernels; fp16 is bf16's road."""
+
+
+class Query:
+    """Operands of `q_absorb_rope`: views of one query buffer, as a model has them.
+
+    `cuda` has DeepSeek-V3's sizes unless others are given. Kernel files are imported when they are
+    called: tests in the interpreter have to come first.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        name: str,
+        rows: int,
+        device: str = "cpu",
+        sizes: tuple[int, int, int, int] | None = None,
+        dtype: Any = None,
+    ) -> None:
+        default = (16, 128, 512, 64) if device == "cuda" else (2, 128, 96, 64)
+        heads, depth, self.columns, rotated = sizes or default
+        positions = 4096 if device == "cuda" else 50
+        dtype = dtype or (torch.float16 if name == "fp16" else torch.bfloat16)
+        self.torch, self.rows, self.heads = torch, rows, heads
+        weight_sizes = (heads, depth, self.columns)
+        self.weight, self.packed = absorb_weight(torch, name, weight_sizes, device)
+        query = gaussian(torch, rows, heads, depth + rotated).to(dtype).to(device)
+        self.nope, self.pe = query[..., :depth], query[..., depth:]
+        self.table = table(torch, positions, rotated, torch.float32, device)
+        self.positions = ((torch.arange(rows) * 97 + 5) % positions).to(device)
+
+    def run(self, **options: Any) -> Any:
+        """The kernel."""
+        from kernel_compass.kernels.q_absorb_rope import q_absorb_rope
+
+        return q_absorb_rope(self.nope, self.pe, self.packed, self.table, self.positions, **options)
+
+    def row(self, index: int) -> Query:
+        """The same with one row alone."""
+        alone = copy(self)
+        for part in ("nope", "pe", "positions"):
+            setattr(alone, part, getattr(self, part)[index : index + 1])
+        return alone
+
+    def rotation(self, style: str = "interleaved") -> tuple[Any, Any]:
+        """As `rotated`."""
+        return rotated(self.torch, self.pe, self.table, self.positions, style == "interleaved")
+
+    def check(self, out: Any, style: str = "interleaved") -> None:
+        """A query of 16 bits."""
+        check_query(self.nope, self.weight, out[..., : self.columns])
+        check_rotation(out[..., self.columns :], *self.rotation(style))
+
+    def check_e4m3(self, out: Any, divisor: float) -> Any:
+        """A query of e4m3; the values that it stands for are returned."""
+        product, magnitude = product_and_magnitude(self.nope, self.weight)
+        rotation, terms = self.rotation()
+        value = self.torch.cat([product, rotation], 2) / divisor
+        check_e4m3(out, value, self.torch.cat([magnitude, terms], 2) / divisor)
+        return value
+
+
+def values(
+    torch: Any, name: str, sizes: tuple[int, int, int, int], device: str = "cpu"
+) -> tuple[Any, QuantizedWeight, Any]:
+    """Operands of `v_up_group_quant` of sizes H, M, K, N: `x (M, H, K)`, a view of attention's
+    `(H, M, K)`, and the weight twice."""
+    heads, rows, depth, columns = sizes
+    weight, packed = absorb_weight(torch, name, (heads, depth, columns), device)
+    dtype = torch.float16 if name == "fp16" else torch.bfloat16
+    x = gaussian(torch, heads, rows, depth).to(dtype).to(device).transpose(0, 1)
+    return x, weight, packed
+
+
+def check_groups(x: Any, weight: QuantizedWeight, codes: Any, scales: Any) -> None:
+    """Codes and scales of `v_up_group_quant`."""
+    product, magnitude = product_and_magnitude(x, weight)
+    groups = product.reshape(len(x), -1, 128)
+    magnitude = magnitude.reshape(groups.shape)
+    wanted = groups.abs().amax(2) / E4M3_LARGEST
+    assert str(scales.dtype) == "torch.float32"
+    assert ((scales.double() - wanted).abs() <= 1e-5 * magnitude.amax(2)).all()
+    by = scales.double()[:, :, None]
+    by = by.where(by > 2.0**-120, 1.0)
+    check_e4m3(codes.reshape(groups.shape), groups / by, magnitude / by)
 
 
 def absorb_weight(

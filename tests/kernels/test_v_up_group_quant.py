@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kernel_cases import INTERPRETER_WARNING, gaussian, torch_with_interpreter
+from kernel_cases import INTERPRETER_WARNING, torch_with_interpreter
 
 torch = torch_with_interpreter()
 
@@ -19,24 +19,7 @@ pytestmark = pytest.mark.filterwarnings(INTERPRETER_WARNING)
 
 
 def operands(name, rows, heads=2, depth=512, columns=128):
-    """`x (M, H, K)` as a view of attention's `(H, M, K)`, and the weight twice."""
-    weight, packed = mla.absorb_weight(torch, name, (heads, depth, columns), "cpu")
-    dtype = torch.float16 if name == "fp16" else torch.bfloat16
-    return gaussian(torch, heads, rows, depth).to(dtype).transpose(0, 1), weight, packed
-
-
-def check(x, weight, codes, scales):
-    product, magnitude = mla.product_and_magnitude(x, weight)
-    rows = len(x)
-    groups = product.reshape(rows, -1, 128)
-    wanted = groups.abs().amax(2) / 448
-    assert scales.dtype == torch.float32
-    assert (
-        (scales.double() - wanted).abs() <= 1e-5 * magnitude.reshape(groups.shape).amax(2)
-    ).all()
-    by = scales.double()[:, :, None]
-    by = by.where(by > 2.0**-120, 1.0)
-    mla.check_e4m3(codes.reshape(groups.shape), groups / by, magnitude.reshape(groups.shape) / by)
+    return mla.values(torch, name, (heads, rows, depth, columns))
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp16", "w8a16_int8", "w8a16_fp8"])
@@ -44,7 +27,7 @@ def test_codes_and_scales_are_those_of_the_product(name):
     x, weight, packed = operands(name, 5)
     codes, scales = v_up_group_quant(x, packed)
     assert codes.shape == (5, 256) and scales.shape == (5, 2)
-    check(x, weight, codes, scales)
+    mla.check_groups(x, weight, codes, scales)
     again = v_up_group_quant(x, packed)
     assert torch.equal(codes.view(torch.uint8), again[0].view(torch.uint8))
     assert torch.equal(scales, again[1])
@@ -53,7 +36,7 @@ def test_codes_and_scales_are_those_of_the_product(name):
 @pytest.mark.parametrize("sizes", [(1, 3, 100, 256), (17, 1, 33, 128), (3, 2, 1, 128)])
 def test_any_depth_and_several_groups_a_head(sizes):
     x, weight, packed = operands("w8a16_int8", *sizes)
-    check(x, weight, *v_up_group_quant(x, packed))
+    mla.check_groups(x, weight, *v_up_group_quant(x, packed))
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -61,7 +44,7 @@ def test_any_depth_and_several_groups_a_head(sizes):
 def test_every_kind_of_tile(name, swap):
     x, weight, packed = operands(name, 40, 1)
     config = {"BLOCK_M": 32, "BLOCK_K": 128, "SWAP": swap, "num_warps": 4, "num_stages": 2}
-    check(x, weight, *v_up_group_quant(x, packed, config=config))
+    mla.check_groups(x, weight, *v_up_group_quant(x, packed, config=config))
 
 
 def test_it_writes_where_it_is_told_and_nowhere_else():
@@ -70,7 +53,7 @@ def test_it_writes_where_it_is_told_and_nowhere_else():
     by_columns = torch.empty((2, 4)).t()
     found = v_up_group_quant(x, packed, out=codes[:, 3:259], scales=by_columns)
     assert found[1] is by_columns
-    check(x, weight, *found)
+    mla.check_groups(x, weight, *found)
     beside = torch.cat([codes[:, :3].float(), codes[:, 259:].float()], 1)
     assert (beside == 0).all()
 
@@ -98,7 +81,7 @@ def test_zeros_huge_and_tiny_rows():
     x[2] *= 2.0**-90
     codes, scales = v_up_group_quant(x, packed)
     assert (codes[0].float() == 0).all() and scales.isfinite().all()
-    check(x[1:], weight, codes[1:], scales[1:])
+    mla.check_groups(x[1:], weight, codes[1:], scales[1:])
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
@@ -122,14 +105,6 @@ def test_operands_that_do_not_fit_are_refused():
         v_up_group_quant(x, packed, scales=torch.empty(3, 3))
     with pytest.raises(UsageError, match="x has shape"):
         v_up_group_quant(x[..., :-1], packed)
-
-
-@pytest.mark.parametrize("capability", [(8, 9), (9, 0), (10, 0)])
-def test_the_space_starts_with_the_rule_and_names_each_configuration_once(capability):
-    workload = Workload(Op.BMM, 128, 1, 512, 128)
-    space = kernel.space(workload, capability)
-    assert space[0] == kernel.default_config(workload, capability)
-    assert len({tuple(config.items()) for config in space}) == len(space) > 10
 
 
 def test_traffic_counts_every_operand_once():

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from kernel_cases import gaussian
 
 torch = pytest.importorskip("torch", reason="kernels need torch")
 
 import mla_conformance as mla  # noqa: E402
 import wider_conformance as conformance  # noqa: E402
 
-from kernel_compass.kernels.providers.own_wider import (  # noqa: E402
-    OWN_FP8_BLOCK,
-    OWN_W8A8,
-    STUDY_W4A16,
-    STUDY_W8A8,
-    WIDER,
-)
+from kernel_compass.kernels.providers.own_wider import OWN_FP8_BLOCK, OWN_W8A8  # noqa: E402
 from kernel_compass.records.contracts import Target  # noqa: E402
 from kernel_compass.records.number_format import NumberFormat  # noqa: E402
 from kernel_compass.records.workload import Op, Workload  # noqa: E402
 
 pytestmark = pytest.mark.gpu
-PAIRS = [
-    (OWN_W8A8, "w8a8_int8"),
-    (OWN_W8A8, "w8a8_fp8"),
-    (OWN_FP8_BLOCK, "w8a8_fp8_block"),
-    (STUDY_W8A8, "w8a8_int8"),
-    (STUDY_W8A8, "w8a8_fp8"),
-    (STUDY_W4A16, "w4a16_g128"),
-    (STUDY_W4A16, "w4a16_g32_asym"),
-    (STUDY_W4A16, "w4a16_gk"),
-]
-IDS = [f"{implementation.name}-{name}" for implementation, name in PAIRS]
 SHAPES = (
     (16, 1, 128, 512),
     (16, 64, 512, 128),
@@ -41,7 +23,9 @@ SHAPES = (
     (2, 16, 2000, 200),
     (1, 1, 1, 1),
 )
-each_pair = pytest.mark.parametrize(("implementation", "name"), PAIRS, ids=IDS)
+each_pair = pytest.mark.parametrize(
+    "implementation, name", conformance.PAIRS, ids=conformance.name_of
+)
 
 
 def target():
@@ -164,89 +148,52 @@ def test_the_deepest_linear(name, rows):
     conformance.check_dense(case(implementation, name, (1, rows, 16384, 1024)), torch.bfloat16)
 
 
-def test_every_implementation_is_tested():
-    assert {pair[0].name for pair in PAIRS} == {i.name for i in WIDER}
+each_mla_format = pytest.mark.parametrize("name", mla.FORMATS)
 
 
-MLA_FORMATS = ("bf16", "w8a16_int8", "w8a16_fp8")
-
-
-class Query:
-    """DeepSeek-V3's sizes: views of one query buffer, and a slice of a wider output."""
-
-    def __init__(self, name, rows, heads=16):
-        self.weight, self.packed = mla.absorb_weight(torch, name, (heads, 128, 512), "cuda")
-        query = gaussian(torch, rows, heads, 192).to(torch.bfloat16).cuda()
-        self.nope, self.pe = query[..., :128], query[..., 128:]
-        self.table = mla.table(torch, 4096, 64, torch.float32, "cuda")
-        self.positions = ((torch.arange(rows) * 97 + 5) % 4096).cuda()
-        self.rows, self.heads = rows, heads
-
-    def run(self, **options):
-        from kernel_compass.kernels.q_absorb_rope import q_absorb_rope
-
-        return q_absorb_rope(self.nope, self.pe, self.packed, self.table, self.positions, **options)
-
-    def rotation(self, interleaved=True):
-        return mla.rotated(torch, self.pe, self.table, self.positions, interleaved)
-
-
-@pytest.mark.parametrize("name", MLA_FORMATS)
+@each_mla_format
 @pytest.mark.parametrize("rows", [1, 7, 64, 130])
 def test_the_query_is_the_product_beside_the_rotation(name, rows):
     from kernel_compass.kernels.q_absorb_rope import RopeStyle
 
-    query = Query(name, rows)
+    query = mla.Query(torch, name, rows, "cuda")
     for style in RopeStyle:
         out = query.run(style=style)
-        mla.check_query(query.nope, query.weight, out[..., :512])
-        mla.check_rotation(out[..., 512:], *query.rotation(style is RopeStyle.INTERLEAVED))
+        query.check(out, style)
         assert torch.equal(out, query.run(style=style))
 
 
-@pytest.mark.parametrize("name", MLA_FORMATS)
+@each_mla_format
 @pytest.mark.parametrize("scale", [1.0, 0.002])
 def test_the_e4m3_query_in_a_graph(name, scale):
-    query = Query(name, 9)
+    query = mla.Query(torch, name, 9, "cuda")
     out = torch.zeros((9, 16, 640), dtype=torch.uint8, device="cuda").view(torch.float8_e4m3fn)
     view, by = out[..., 32:608], torch.tensor([scale], device="cuda")
     graph = captured(lambda: query.run(out=view, out_scale=by))
     query.nope.mul_(0.5)
     graph.replay()
     torch.cuda.synchronize()
-    product, magnitude = mla.product_and_magnitude(query.nope, query.weight)
-    rotation, terms = query.rotation()
-    divisor = float(by[0])
-    value = torch.cat([product, rotation], 2) / divisor
-    mla.check_e4m3(view, value, torch.cat([magnitude, terms], 2) / divisor)
+    query.check_e4m3(view, float(by[0]))
     assert (out[..., :32].float() == 0).all() and (out[..., 608:].float() == 0).all()
 
 
-@pytest.mark.parametrize("name", MLA_FORMATS)
+@each_mla_format
 def test_a_row_of_the_query_does_not_depend_on_its_batch(name):
     from kernel_compass.kernels.q_absorb_rope import default_config
 
-    query = Query(name, 64)
+    query = mla.Query(torch, name, 64, "cuda")
     config = default_config(Workload(Op.BMM, 16, 64, 128, 512), target().capability)
-    together = query.run(config=config)
-    query.nope, query.pe = query.nope[13:14], query.pe[13:14]
-    query.positions = query.positions[13:14]
-    assert torch.equal(query.run(config=config)[0], together[13])
+    assert torch.equal(query.row(13).run(config=config)[0], query.run(config=config)[13])
 
 
-@pytest.mark.parametrize("name", MLA_FORMATS)
+@each_mla_format
 @pytest.mark.parametrize("rows", [1, 7, 64, 130])
 def test_the_value_projection_in_groups(name, rows):
     from kernel_compass.kernels.v_up_group_quant import v_up_group_quant
 
-    weight, packed = mla.absorb_weight(torch, name, (16, 512, 128), "cuda")
-    x = gaussian(torch, 16, rows, 512).to(torch.bfloat16).cuda().transpose(0, 1)
+    x, weight, packed = mla.values(torch, name, (16, rows, 512, 128), "cuda")
     codes, scales = v_up_group_quant(x, packed)
-    product, magnitude = mla.product_and_magnitude(x, weight)
-    wanted = product.abs().amax(2) / 448
-    assert ((scales.double() - wanted).abs() <= 1e-5 * magnitude.amax(2)).all()
-    by = scales.double()[:, :, None]
-    mla.check_e4m3(codes.reshape(product.shape), product / by, magnitude / by)
+    mla.check_groups(x, weight, codes, scales)
     again = v_up_group_quant(x, packed)
     assert torch.equal(codes.view(torch.uint8), again[0].view(torch.uint8))
     assert torch.equal(scales, again[1])
@@ -255,8 +202,7 @@ def test_the_value_projection_in_groups(name, rows):
 def test_the_value_projection_in_a_graph_and_row_by_row():
     from kernel_compass.kernels.v_up_group_quant import default_config, v_up_group_quant
 
-    _, packed = mla.absorb_weight(torch, "bf16", (16, 512, 128), "cuda")
-    x = gaussian(torch, 16, 64, 512).to(torch.bfloat16).cuda().transpose(0, 1)
+    x, _, packed = mla.values(torch, "bf16", (16, 64, 512, 128), "cuda")
     config = default_config(Workload(Op.BMM, 16, 64, 512, 128), target().capability)
     codes, scales = v_up_group_quant(x, packed, config=config)
     graph = captured(lambda: v_up_group_quant(x, packed, out=codes, scales=scales, config=config))

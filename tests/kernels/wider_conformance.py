@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from kernel_cases import HOSTILE, gaussian, strided
 
+from kernel_compass.kernels.providers.own_wider import (
+    OWN_FP8_BLOCK,
+    OWN_W8A8,
+    STUDY_W4A16,
+    STUDY_W8A8,
+)
 from kernel_compass.kernels.quantize import linear_weight, quantize
 from kernel_compass.kernels.references import expected
 from kernel_compass.records.contracts import Config
@@ -23,6 +30,66 @@ SHAPES = (
     (1, 33, 31, 5),
 )
 """H, M, K, N: one row, one of everything, nothing a multiple of anything."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One implementation as the tests of all of them ask for it."""
+
+    implementation: Any
+    formats: tuple[str, ...]
+    configs: tuple[Config, ...]
+    """One of each kind of tile."""
+    depths: tuple[int, ...] = (300,)
+    """K in several tiles, and, where that is other code, in one."""
+    rare: tuple[str, ...] = ()
+    """Formats whose codes and scales are read as those of `formats` are; tested once each."""
+
+    def pairs(self, rare: bool = False) -> list[tuple[Any, str]]:
+        """Implementation and format."""
+        names = (*self.formats, *(self.rare if rare else ()))
+        return [(self.implementation, name) for name in names]
+
+
+def _tile(rows: int, columns: int, warps: int, stages: int, **more: int) -> Config:
+    sizes = {"BLOCK_M": rows, "BLOCK_N": columns, **more}
+    return {**sizes, "num_warps": warps, "num_stages": stages}
+
+
+TESTED = (
+    Tested(
+        OWN_W8A8,
+        ("w8a8_int8", "w8a8_fp8"),
+        (
+            _tile(16, 64, 4, 3, BLOCK_K=128, SWAP=True),
+            _tile(32, 32, 2, 2, BLOCK_K=64, SWAP=False),
+            _tile(16, 128, 8, 1, BLOCK_K=1024, SWAP=True),
+        ),
+        depths=(100, 600),
+    ),
+    Tested(
+        OWN_FP8_BLOCK,
+        ("w8a8_fp8_block",),
+        (_tile(16, 128, 4, 3, SWAP=True), _tile(32, 32, 4, 2, SWAP=False)),
+    ),
+    Tested(
+        STUDY_W4A16,
+        ("w4a16_g128", "w4a16_g32_asym", "w4a16_gk"),
+        (_tile(16, 128, 4, 3, BLOCK_K=64), _tile(32, 32, 4, 2, BLOCK_K=32)),
+        rare=("w4a16_g64", "w4a16_gk_asym"),
+    ),
+    Tested(
+        STUDY_W8A8,
+        ("w8a8_int8", "w8a8_fp8"),
+        (_tile(16, 128, 4, 3, BLOCK_K=64), _tile(32, 32, 4, 2, BLOCK_K=128)),
+    ),
+)
+PAIRS = [pair for tested in TESTED for pair in tested.pairs()]
+
+
+def name_of(value: Any) -> str | None:
+    """Of an implementation or a format, in a test's name."""
+    return value if isinstance(value, str) else getattr(value, "name", None)
 
 
 def weight_of(torch: Any, name: str, heads: int, depth: int, columns: int, device: str) -> Any:

@@ -27,9 +27,16 @@ class FakeTensor:
         return FakeTensor(self.address + start * self.size, stop - start, self.size)
 
 
+class OutOfMemoryError(RuntimeError):
+    """As torch's."""
+
+
 class FakeTorch:
     int32, int16 = "int32", "int16"
+    OutOfMemoryError = OutOfMemoryError
     allocated = 0
+    most_bytes = 1 << 40
+    """Of one tensor."""
 
     def randint(self, _low, _high, shape, dtype, device):
         return self._new(shape[0], 4)
@@ -38,6 +45,8 @@ class FakeTorch:
         return self._new(count, 2)
 
     def _new(self, count, size):
+        if count * size > self.most_bytes:
+            raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {count * size} bytes")
         self.allocated += 1
         return FakeTensor(self.allocated << 44, count, size)
 
@@ -64,12 +73,14 @@ class FakeTiles:
     def __init__(self, device):
         self.device = device
         self.calls = []
+        self.resident_words = set()
 
     def __getitem__(self, grid):
         def launch(src, scales, resident, dst, *counts, **constants):
             words, scale_words, resident_words, outputs = counts[:4]
             assert src.count == words and scales.count == scale_words
             self.calls.append((constants["WORDS"], src.address))
+            self.resident_words.add(resident_words)
             beside = (resident[:resident_words], dst[:outputs])
             self.device.launch(src, scales, *beside, extra_us=grid[0] * 1e-3)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from fake_floors import FakeTiles, FloorDevice
 
-from kernel_compass.errors import MeasurementError
+from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement import floors as module
 from kernel_compass.measurement.floors import (
     KEPT_CONFIGS,
@@ -103,3 +103,27 @@ def test_two_sets_that_are_larger_than_the_rotation(lab):
     found = floors.of(large, Regime.COLD, 4)
     assert found.time_us == pytest.approx(expected(large, 4.4, 8192), rel=1e-4)
     assert len({address for words, address in kernel.calls if words == 8192}) == 2
+
+
+@pytest.mark.parametrize(
+    "shape, regime, asked, remedy",
+    [
+        (SHAPE, Regime.COLD, "528 MiB for 128 copies of 4.12 MiB", "TimingOptions.rotation_bytes"),
+        (SHAPE, Regime.WARM, "4.12 MiB for weights and scales", "a smaller shape"),
+        (PackedShape(MIB, 0, 4 * MIB), Regime.WARM, "4.00 MiB for outputs", "a smaller shape"),
+        (PackedShape(MIB, 0, 4, 9 * MIB), Regime.WARM, "9.00 MiB for activations", "a smaller"),
+    ],
+)
+def test_out_of_memory_says_what_was_asked_for_and_what_to_do(lab, shape, regime, asked, remedy):
+    floors, _, device = lab
+    device.torch.most_bytes = 4 * MIB - 1
+    with pytest.raises(MeasurementError, match=asked) as refusal:
+        floors.of(shape, regime, 128)
+    assert refusal.value.cause is MeasurementCause.OUT_OF_MEMORY
+    assert "are free" in refusal.value.found and remedy in refusal.value.remedy
+    if regime is Regime.WARM:
+        assert "rotat" not in refusal.value.remedy
+        with pytest.raises(MeasurementError, match=asked):
+            floors.compile(shape)
+    device.torch.most_bytes = 1 << 40
+    assert floors.of(shape, regime, 128).time_us > 0  # what failed is tried anew

@@ -40,7 +40,7 @@ class Checkpoint:
     def load(
         self, layer: str, *, weight_only: bool = False, permuted: bool = False, device: str = "cpu"
     ) -> LoadedWeight:
-        """A linear layer's weight `(1, K, N)`.
+        """A linear layer's weight `(1, K, N)`; `checkpoint_heads` cuts MLA's `kv_b_proj`.
 
         Args:
             layer: one of `layers`.

@@ -12,21 +12,24 @@ holds an infinity or a NaN comes out without finite numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product as combinations
 from typing import Any
 
 import triton
 import triton.language as tl
 
-from kernel_compass.kernels.plain_layouts import (
-    columns_first,
-    next_power_of_2,
-    scales_of,
-    with_heads,
+from kernel_compass.kernels.device_tiles import load_tile, multiply, store_tile, tile_place
+from kernel_compass.kernels.plain_layouts import columns_first, scales_of, with_output
+from kernel_compass.kernels.plain_tiles import (
+    left_fits,
+    row_tile,
+    row_tiles,
+    shared_limit,
+    space_of,
+    tile_grid,
+    weights_left,
 )
 from kernel_compass.kernels.quantized import QuantizedWeight
-from kernel_compass.kernels.rounding import divided, magnitude_bits, narrowed, row_scale, to_fp8
-from kernel_compass.kernels.w8a8 import load_tile, multiply, shared_limit
+from kernel_compass.kernels.rounding import divided, magnitude_bits, row_scale, to_fp8
 from kernel_compass.records.contracts import Config, Prepared
 from kernel_compass.records.number_format import BLOCK as SCALE_BLOCK
 from kernel_compass.records.number_format import Code
@@ -62,10 +65,7 @@ def matrix_product(
     BLOCK_N: tl.constexpr,
 ):
     """One tile of one head a program; `BLOCK_N` divides 128, so a step has one weight scale."""
-    row_tiles = tl.cdiv(M, BLOCK_M)
-    head = tl.program_id(1).to(tl.int64)
-    first_m = ((tl.program_id(0) % row_tiles) * BLOCK_M).to(tl.int64)
-    first_n = ((tl.program_id(0) // row_tiles) * BLOCK_N).to(tl.int64)
+    head, first_m, first_n = tile_place(M, BLOCK_M, BLOCK_N)
     a += head * stride_ah + first_m * stride_am
     w += head * stride_wh + first_n * stride_wn
     w_scales += head * stride_sh + first_n // STEP
@@ -85,21 +85,17 @@ def matrix_product(
         total += part * (both[None, :] if SWAP else both[:, None])
     if SWAP:
         total = tl.trans(total)
-    at = (
-        out + head * stride_oh + first_m * stride_om + first_n + m[:, None] * stride_om + n[None, :]
-    )
-    inside = (m[:, None] < rows) & (n[None, :] < columns)
-    tl.store(at, narrowed(total, out.dtype.element_ty), mask=inside)
+    out += head * stride_oh + first_m * stride_om + first_n
+    store_tile(out, total, m, n, stride_om, rows, columns)
 
 
 def default_config(workload: Workload, capability: tuple[int, int] | None) -> Config:
-    """The rule that ships: tiles for the rows at hand; weights as the left operand where too few
-    rows would keep Hopper's wide instruction away."""
-    rows = min(max(next_power_of_2(workload.tokens), 16), 64)
+    """The rule that ships: tiles for the rows at hand."""
+    rows = row_tile(workload, 64)
     return {
         "BLOCK_M": rows,
         "BLOCK_N": 64,
-        "SWAP": rows < 64 and capability is not None and capability >= (9, 0),
+        "SWAP": weights_left(rows, capability),
         "num_warps": 4,
         "num_stages": 4 if workload.reduction > 2 * SCALE_BLOCK else 2,
     }
@@ -107,21 +103,15 @@ def default_config(workload: Workload, capability: tuple[int, int] | None) -> Co
 
 def space(workload: Workload, capability: tuple[int, int] | None) -> Sequence[Config]:
     """All configurations that may be tried, the default first."""
+    choices = {
+        "BLOCK_M": row_tiles(row_tile(workload, 128)),
+        "BLOCK_N": (16, 32, 64, 128),
+        "SWAP": (False, True),
+        "num_warps": (2, 4, 8),
+        "num_stages": (2, 3, 4, 5, 6),
+    }
     default = default_config(workload, capability)
-    found = [default]
-    rows_wanted = min(max(next_power_of_2(workload.tokens), 16), 128)
-    for rows, columns, swap, warps, stages in combinations(
-        sorted({rows_wanted, max(rows_wanted // 2, 16)}),
-        (16, 32, 64, 128),
-        (False, True),
-        (2, 4, 8),
-        (2, 3, 4, 5, 6),
-    ):
-        sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "SWAP": swap}
-        config: Config = {**sizes, "num_warps": warps, "num_stages": stages}
-        if config != default and fits(config, capability):
-            found.append(config)
-    return found
+    return space_of(default, choices, lambda config: fits(config, capability))
 
 
 def fits(config: Config, capability: tuple[int, int] | None) -> bool:
@@ -133,7 +123,7 @@ def fits(config: Config, capability: tuple[int, int] | None) -> bool:
         staged + (columns + rows) * SCALE_BLOCK <= shared_limit(capability)
         and 2 <= rows * columns // threads <= 64
         and (columns + rows) * SCALE_BLOCK // threads <= 160
-        and (not config["SWAP"] or (columns >= 64 and threads >= 128))
+        and left_fits(config)
     )
 
 
@@ -148,20 +138,15 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
     codes, scales = streamed
     heads, columns, padded = codes.shape
     reduction, config = prepared.workload.reduction, prepared.config
-    x = with_heads(a, "a", (heads, None, reduction))
-    rows = x.shape[1]
-    if out is None:
-        out = a.new_empty((*a.shape[:-1], columns))
-    y = with_heads(out, "out", (heads, rows, columns))
-    if not rows * heads * columns:
+    x, y, out = with_output(a, out, (heads, reduction, columns))
+    if not y.numel():
         return out
-    tiles = -(-rows // int(config["BLOCK_M"])) * -(-columns // int(config["BLOCK_N"]))
-    matrix_product[(tiles, heads)](
+    matrix_product[tile_grid(config, y)](
         x,
         codes,
         scales,
         y,
-        rows,
+        x.shape[1],
         columns,
         reduction,
         x.stride(0),

@@ -121,3 +121,21 @@ def with_heads(tensor: Any, what: str, sizes: tuple[int | None, int | None, int 
             "Pass a tensor whose last dimension is dense, e.g. its contiguous().",
         )
     return view
+
+
+def with_output(a: Any, out: Any | None, sizes: tuple[int, int, int]) -> tuple[Any, Any, Any]:
+    """A product's activations and output as views with heads, and the output as it is returned.
+
+    Args:
+        a: `(H, M, K)` or `(M, K)`.
+        out: `(H, M, N)` or `(M, N)`; a new one of the type of `a` where `None`.
+        sizes: H, K and N of the weight.
+
+    Raises:
+        UsageError: as `with_heads`.
+    """
+    heads, reduction, columns = sizes
+    x = with_heads(a, "a", (heads, None, reduction))
+    if out is None:
+        out = a.new_empty((*a.shape[:-1], columns))
+    return x, with_heads(out, "out", (heads, x.shape[1], columns)), out

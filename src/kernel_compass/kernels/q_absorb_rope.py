@@ -12,21 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from itertools import product as combinations
 from typing import Any
 
 import triton
 import triton.language as tl
 
 from kernel_compass.errors import UsageError
+from kernel_compass.kernels.device_tiles import product_tile, store_tile
 from kernel_compass.kernels.plain_layouts import (
     PlainWeight,
     capability_of,
     next_power_of_2,
     with_heads,
 )
-from kernel_compass.kernels.rounding import multiplicand, narrowed
-from kernel_compass.kernels.w8a8 import load_tile, shared_limit
+from kernel_compass.kernels.plain_tiles import (
+    left_fits,
+    row_tile,
+    row_tiles,
+    shared_limit,
+    space_of,
+    weights_left,
+)
+from kernel_compass.kernels.rounding import narrowed
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.number_format import Code
 from kernel_compass.records.workload import Op, Traffic, Workload
@@ -42,44 +49,6 @@ class RopeStyle(StrEnum):
     """2i and 2i + 1, as DeepSeek's checkpoints have them."""
     HALF_SPLIT = "half_split"
     """i and i + R/2 (GPT-NeoX)."""
-
-
-@triton.jit
-def weight_tile(w, k, n, stride, K, N, EVEN: tl.constexpr, LIKE: tl.constexpr):
-    """`[K, N]` of a plain weight as 16-bit operand; 8-bit codes convert without error."""
-    return multiplicand(load_tile(w, k, n, stride, K, N, EVEN), LIKE)
-
-
-@triton.jit
-def product_tile(
-    a,
-    w,
-    n,
-    stride_am,
-    stride_wk,
-    rows,
-    N,
-    K,
-    EVEN: tl.constexpr,
-    SWAP: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    """`a [M, K] @ w [K, N]`, float32: columns `n` of the first `BLOCK_M` rows."""
-    like: tl.constexpr = a.dtype.element_ty
-    m = tl.arange(0, BLOCK_M)
-    total = tl.zeros((BLOCK_N, BLOCK_M) if SWAP else (BLOCK_M, BLOCK_N), tl.float32)
-    for first in tl.range(0, K, BLOCK_K):
-        k = first + tl.arange(0, BLOCK_K)
-        tile = weight_tile(w, k, n, stride_wk, K, N, EVEN, like)
-        x = multiplicand(load_tile(a, m, k, stride_am, rows, K, EVEN), like)
-        left = tl.trans(tile) if SWAP else x
-        right = tl.trans(x) if SWAP else tile
-        total = tl.dot(left, right, total)
-    if SWAP:
-        total = tl.trans(total)
-    return total
 
 
 @triton.jit
@@ -199,19 +168,17 @@ def absorb_and_rotate(
             scale = tl.load(w_scales + head * stride_sh + n, mask=n < N, other=0.0)
             total *= scale.to(tl.float32)[None, :]
         m = tl.arange(0, BLOCK_M)
-        at = out + m[:, None] * stride_om + n[None, :]
-        inside = (m[:, None] < rows) & (n[None, :] < N)
-        tl.store(at, narrowed(total * inverse, out.dtype.element_ty), mask=inside)
+        store_tile(out, total * inverse, m, n, stride_om, rows, N)
 
 
 def default_config(workload: Workload, capability: tuple[int, int] | None) -> Config:
     """The rule that ships, for a product of H x M x K x N."""
-    rows = min(max(next_power_of_2(workload.tokens), 16), 64)
+    rows = row_tile(workload, 64)
     return {
         "BLOCK_M": rows,
         "BLOCK_N": 64,
         "BLOCK_K": min(max(next_power_of_2(workload.reduction), 32), 128),
-        "SWAP": rows < 64 and capability is not None and capability >= (9, 0),
+        "SWAP": weights_left(rows, capability),
         "num_warps": 4,
         "num_stages": 2,
     }
@@ -219,22 +186,16 @@ def default_config(workload: Workload, capability: tuple[int, int] | None) -> Co
 
 def space(workload: Workload, capability: tuple[int, int] | None) -> Sequence[Config]:
     """All configurations that may be tried, the default first."""
+    choices = {
+        "BLOCK_M": row_tiles(row_tile(workload, 64)),
+        "BLOCK_N": (32, 64, 128, 256),
+        "BLOCK_K": (64, 128, 256),
+        "SWAP": (False, True),
+        "num_warps": (2, 4, 8),
+        "num_stages": (1, 2, 3, 4),
+    }
     default = default_config(workload, capability)
-    found = [default]
-    rows_wanted = int(default["BLOCK_M"])
-    for rows, columns, depth, swap, warps, stages in combinations(
-        sorted({rows_wanted, max(rows_wanted // 2, 16)}),
-        (32, 64, 128, 256),
-        (64, 128, 256),
-        (False, True),
-        (2, 4, 8),
-        (1, 2, 3, 4),
-    ):
-        sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "SWAP": swap}
-        config: Config = {**sizes, "num_warps": warps, "num_stages": stages}
-        if config != default and fits(config, workload, capability):
-            found.append(config)
-    return found
+    return space_of(default, choices, lambda config: fits(config, workload, capability))
 
 
 def fits(config: Config, workload: Workload, capability: tuple[int, int] | None) -> bool:
@@ -246,7 +207,7 @@ def fits(config: Config, workload: Workload, capability: tuple[int, int] | None)
         and depth <= max(next_power_of_2(workload.reduction), 64)
         and 4 <= rows * columns // threads <= 64
         and (columns + rows) * depth // threads <= 256
-        and (not config["SWAP"] or (columns >= 64 and threads >= 128))
+        and left_fits(config)
     )
 
 

@@ -15,12 +15,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kernel_compass.kernels.plain_layouts import next_power_of_2, scales_of, with_heads
+from kernel_compass.kernels.device_tiles import load_tile, store_tile, tile_place
+from kernel_compass.kernels.plain_layouts import scales_of, with_output
+from kernel_compass.kernels.plain_tiles import tile_grid
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.kernels.rounding import multiplicand, narrowed
-from kernel_compass.records.contracts import Config, Prepared
+from kernel_compass.kernels.study_tiles import StudyTiles
+from kernel_compass.records.contracts import Prepared
 from kernel_compass.records.number_format import Code
-from kernel_compass.records.workload import Workload
 
 CAPABILITIES = {Code.INT4: (8, 0)}
 LONGEST_REDUCTION = {Code.INT4: 2**31 - 1}
@@ -49,10 +51,8 @@ def matrix_product(
     BLOCK_K: tl.constexpr,
 ):
     """One tile of one head a program; `packed [K/2, N]`, even k in the low half of a byte."""
-    row_tiles = tl.cdiv(M, BLOCK_M)
-    head = tl.program_id(1).to(tl.int64)
-    first_m = ((tl.program_id(0) % row_tiles) * BLOCK_M).to(tl.int64)
-    n = (tl.program_id(0) // row_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
+    head, first_m, first_n = tile_place(M, BLOCK_M, BLOCK_N)
+    n = first_n.to(tl.int32) + tl.arange(0, BLOCK_N)
     m = tl.arange(0, BLOCK_M)
     a += head * stride_ah + first_m * stride_am
     packed += head * stride_wh
@@ -73,34 +73,16 @@ def matrix_product(
         else:
             zero = 8.0
         weight = (code.to(tl.float32) - zero) * scale
-        x = tl.load(
-            a + m[:, None] * stride_am + k[None, :],
-            mask=(m[:, None] < M - first_m) & (k[None, :] < K),
-            other=0.0,
-        )
+        x = load_tile(a, m, k, stride_am, M - first_m, K, False)
         like: tl.constexpr = a.dtype.element_ty
         total = tl.dot(multiplicand(x, like), multiplicand(narrowed(weight, like), like), total)
-    at = out + head * stride_oh + (first_m + m)[:, None] * stride_om + n[None, :]
-    inside = (m[:, None] < M - first_m) & (n[None, :] < N)
-    tl.store(at, narrowed(total, out.dtype.element_ty), mask=inside)
+    out += head * stride_oh + first_m * stride_om
+    store_tile(out, total, m, n, stride_om, M - first_m, N)
 
 
-def default_config(workload: Workload, _capability: tuple[int, int] | None) -> Config:
-    """The study's rule: rows rounded up to 16 ... 128, 64 columns or 128 where there are many."""
-    rows = min(max(next_power_of_2(workload.tokens), 16), 128)
-    return _config(rows, 128 if workload.columns >= 2048 else 64)
-
-
-def _config(rows: int, columns: int) -> Config:
-    sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": 64}
-    return {**sizes, "num_warps": 8 if rows * columns > 8192 else 4, "num_stages": 3}
-
-
-def space(workload: Workload, capability: tuple[int, int] | None) -> Sequence[Config]:
-    """What the study tuned over, 64 or 128 columns, the default first."""
-    default = default_config(workload, capability)
-    rows = int(default["BLOCK_M"])
-    return [default, *(c for c in (_config(rows, 64), _config(rows, 128)) if c != default)]
+_TILES = StudyTiles(depth=64)
+default_config = _TILES.default_config
+space = _TILES.space
 
 
 def pack(weight: QuantizedWeight) -> tuple[Any, ...]:
@@ -119,21 +101,16 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
     packed, scales, *zeros = streamed
     heads, _, columns = packed.shape
     reduction, config = prepared.workload.reduction, prepared.config
-    x = with_heads(a, "a", (heads, None, reduction))
-    rows = x.shape[1]
-    if out is None:
-        out = a.new_empty((*a.shape[:-1], columns))
-    y = with_heads(out, "out", (heads, rows, columns))
-    if not rows * heads * columns:
+    x, y, out = with_output(a, out, (heads, reduction, columns))
+    if not y.numel():
         return out
-    tiles = -(-rows // int(config["BLOCK_M"])) * -(-columns // int(config["BLOCK_N"]))
-    matrix_product[(tiles, heads)](
+    matrix_product[tile_grid(config, y)](
         x,
         packed,
         scales,
         zeros[0] if zeros else scales,
         y,
-        rows,
+        x.shape[1],
         columns,
         reduction,
         prepared.format.group or reduction,

@@ -15,45 +15,16 @@ import triton
 import triton.language as tl
 
 from kernel_compass.kernels import w8a8
-from kernel_compass.kernels.plain_layouts import next_power_of_2, with_heads
+from kernel_compass.kernels.device_tiles import load_tile, multiply, store_tile, tile_place
+from kernel_compass.kernels.plain_layouts import with_output
+from kernel_compass.kernels.plain_tiles import tile_grid
+from kernel_compass.kernels.quantize_rows import launch_quantize_rows
 from kernel_compass.kernels.quantized import QuantizedWeight
-from kernel_compass.kernels.rounding import (
-    divided,
-    magnitude_bits,
-    narrowed,
-    quantized,
-    row_scale,
-)
-from kernel_compass.kernels.w8a8 import load_tile, multiply
-from kernel_compass.records.contracts import Config, Prepared
-from kernel_compass.records.workload import Workload
+from kernel_compass.kernels.study_tiles import StudyTiles
+from kernel_compass.records.contracts import Prepared
 
 CAPABILITIES = w8a8.CAPABILITIES
 LONGEST_REDUCTION = w8a8.LONGEST_REDUCTION
-CHUNK = 1024
-"""Activations of a row that a quantizing program takes at once."""
-
-
-@triton.jit(do_not_specialize=["M"])
-def quantize_rows(
-    a, codes, scales, K, M, stride_ah, stride_am, INT8: tl.constexpr, BLOCK: tl.constexpr
-):
-    """One row of one head a program: `codes [H, M, K]`, `scales [H, M]`."""
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1).to(tl.int64)
-    a += head * stride_ah + row * stride_am
-    codes += (head * M + row) * K
-    bits = tl.zeros((1,), tl.int32)
-    k = tl.arange(0, BLOCK)[None, :]
-    for first in tl.range(0, K, BLOCK):
-        x = tl.load(a + first + k, mask=first + k < K, other=0.0)
-        bits = tl.maximum(bits, tl.max(magnitude_bits(x), axis=1))
-    LARGEST: tl.constexpr = 127.0 if INT8 else 448.0
-    scale = row_scale(bits, LARGEST)
-    for first in tl.range(0, K, BLOCK):
-        x = tl.load(a + first + k, mask=first + k < K, other=0.0).to(tl.float32)
-        tl.store(codes + first + k, quantized(divided(x, scale), INT8), mask=first + k < K)
-    tl.store(scales + head * M + row + tl.arange(0, 1), scale)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -77,10 +48,7 @@ def matrix_product(
     BLOCK_K: tl.constexpr,
 ):
     """One tile of one head a program, from codes on both sides."""
-    row_tiles = tl.cdiv(M, BLOCK_M)
-    head = tl.program_id(1).to(tl.int64)
-    first_m = ((tl.program_id(0) % row_tiles) * BLOCK_M).to(tl.int64)
-    first_n = ((tl.program_id(0) // row_tiles) * BLOCK_N).to(tl.int64)
+    head, first_m, first_n = tile_place(M, BLOCK_M, BLOCK_N)
     a += (head * M + first_m) * K
     w += head * stride_wh + first_n * stride_wn
     m = tl.arange(0, BLOCK_M)
@@ -92,32 +60,18 @@ def matrix_product(
         codes = load_tile(w, n, k, stride_wn, N - first_n, stride_wn, False)
         x = load_tile(a, m, k, K, M - first_m, K, False)
         total += multiply(x, codes, INT8, False)
-    rows = m < M - first_m
-    columns = n < N - first_n
-    scale = tl.load(a_scales + head * M + first_m + m, mask=rows, other=0.0)
-    w_scale = tl.load(w_scales + head * stride_sh + first_n + n, mask=columns, other=0.0)
+    rows = M - first_m
+    columns = N - first_n
+    scale = tl.load(a_scales + head * M + first_m + m, mask=m < rows, other=0.0)
+    w_scale = tl.load(w_scales + head * stride_sh + first_n + n, mask=n < columns, other=0.0)
     y = total.to(tl.float32) * w_scale.to(tl.float32)[None, :] * scale[:, None]
-    at = out + head * stride_oh + (first_m + m)[:, None] * stride_om + (first_n + n)[None, :]
-    inside = rows[:, None] & columns[None, :]
-    tl.store(at, narrowed(y, out.dtype.element_ty), mask=inside)
+    out += head * stride_oh + first_m * stride_om + first_n
+    store_tile(out, y, m, n, stride_om, rows, columns)
 
 
-def default_config(workload: Workload, _capability: tuple[int, int] | None) -> Config:
-    """The study's rule: rows rounded up to 16 ... 128, 64 columns or 128 where there are many."""
-    rows = min(max(next_power_of_2(workload.tokens), 16), 128)
-    return _config(rows, 128 if workload.columns >= 2048 else 64)
-
-
-def _config(rows: int, columns: int) -> Config:
-    sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": 128}
-    return {**sizes, "num_warps": 8 if rows * columns > 8192 else 4, "num_stages": 3}
-
-
-def space(workload: Workload, capability: tuple[int, int] | None) -> Sequence[Config]:
-    """What the study tuned over, 64 or 128 columns, the default first."""
-    default = default_config(workload, capability)
-    rows = int(default["BLOCK_M"])
-    return [default, *(c for c in (_config(rows, 64), _config(rows, 128)) if c != default)]
+_TILES = StudyTiles(depth=128)
+default_config = _TILES.default_config
+space = _TILES.space
 
 
 def pack(weight: QuantizedWeight) -> tuple[Any, ...]:
@@ -130,23 +84,14 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
     codes, scales = streamed
     heads, columns, padded = codes.shape
     reduction, config = prepared.workload.reduction, prepared.config
-    x = with_heads(a, "a", (heads, None, reduction))
-    rows = x.shape[1]
-    if out is None:
-        out = a.new_empty((*a.shape[:-1], columns))
-    y = with_heads(out, "out", (heads, rows, columns))
-    if not rows * heads * columns:
+    x, y, out = with_output(a, out, (heads, reduction, columns))
+    if not y.numel():
         return out
-    int8 = not codes.dtype.is_floating_point
+    rows = x.shape[1]
     x_codes = torch.empty((heads, rows, reduction), dtype=codes.dtype, device=a.device)
     x_scales = torch.empty((heads, rows), dtype=torch.float32, device=a.device)
-    strides = (x.stride(0), x.stride(1))
-    chunk = min(next_power_of_2(reduction), CHUNK)
-    quantize_rows[(rows, heads)](
-        x, x_codes, x_scales, reduction, rows, *strides, INT8=int8, BLOCK=chunk
-    )
-    tiles = -(-rows // int(config["BLOCK_M"])) * -(-columns // int(config["BLOCK_N"]))
-    matrix_product[(tiles, heads)](
+    launch_quantize_rows(x, x_codes, x_scales)
+    matrix_product[tile_grid(config, y)](
         x_codes,
         x_scales,
         codes,
@@ -160,7 +105,7 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
         scales.stride(0),
         y.stride(0),
         y.stride(1),
-        INT8=int8,
+        INT8=not codes.dtype.is_floating_point,
         **config,
     )
     return out

@@ -12,7 +12,6 @@ holds an infinity or a NaN comes out with a scale that is not finite.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product as combinations
 from typing import Any
 
 import torch
@@ -20,15 +19,21 @@ import triton
 import triton.language as tl
 
 from kernel_compass.errors import UsageError
+from kernel_compass.kernels.device_tiles import product_tile
 from kernel_compass.kernels.plain_layouts import (
     PlainWeight,
     capability_of,
     next_power_of_2,
     with_heads,
 )
-from kernel_compass.kernels.q_absorb_rope import product_tile
+from kernel_compass.kernels.plain_tiles import (
+    row_tile,
+    row_tiles,
+    shared_limit,
+    space_of,
+    weights_left,
+)
 from kernel_compass.kernels.rounding import divided, magnitude_bits, narrowed, row_scale
-from kernel_compass.kernels.w8a8 import shared_limit
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.number_format import BLOCK as SCALE_BLOCK
 from kernel_compass.records.number_format import Code
@@ -89,11 +94,11 @@ def product_and_groups(
 
 def default_config(workload: Workload, capability: tuple[int, int] | None) -> Config:
     """The rule that ships, for a product of H x M x K x N."""
-    rows = min(max(next_power_of_2(workload.tokens), 16), 64)
+    rows = row_tile(workload, 64)
     return {
         "BLOCK_M": rows,
         "BLOCK_K": min(max(next_power_of_2(workload.reduction), 32), 64),
-        "SWAP": rows < 64 and capability is not None and capability >= (9, 0),
+        "SWAP": weights_left(rows, capability),
         "num_warps": 4,
         "num_stages": 4,
     }
@@ -101,21 +106,15 @@ def default_config(workload: Workload, capability: tuple[int, int] | None) -> Co
 
 def space(workload: Workload, capability: tuple[int, int] | None) -> Sequence[Config]:
     """All configurations that may be tried, the default first; a tile is 128 columns, one group."""
+    choices = {
+        "BLOCK_M": row_tiles(row_tile(workload, 64)),
+        "BLOCK_K": (32, 64, 128, 256),
+        "SWAP": (False, True),
+        "num_warps": (4, 8),
+        "num_stages": (2, 3, 4, 5, 6),
+    }
     default = default_config(workload, capability)
-    found = [default]
-    rows_wanted = int(default["BLOCK_M"])
-    for rows, depth, swap, warps, stages in combinations(
-        sorted({rows_wanted, max(rows_wanted // 2, 16)}),
-        (32, 64, 128, 256),
-        (False, True),
-        (4, 8),
-        (2, 3, 4, 5, 6),
-    ):
-        sizes = {"BLOCK_M": rows, "BLOCK_K": depth, "SWAP": swap}
-        config: Config = {**sizes, "num_warps": warps, "num_stages": stages}
-        if config != default and fits(config, workload, capability):
-            found.append(config)
-    return found
+    return space_of(default, choices, lambda config: fits(config, workload, capability))
 
 
 def fits(config: Config, workload: Workload, capability: tuple[int, int] | None) -> bool:

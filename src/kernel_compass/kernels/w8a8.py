@@ -13,20 +13,29 @@ holds an infinity or a NaN comes out without finite numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product as combinations
 from typing import Any
 
 import triton
 import triton.language as tl
 
+from kernel_compass.kernels.device_tiles import load_tile, multiply, store_tile, tile_place
 from kernel_compass.kernels.plain_layouts import (
     columns_first,
     next_power_of_2,
     scales_of,
-    with_heads,
+    with_output,
+)
+from kernel_compass.kernels.plain_tiles import (
+    left_fits,
+    row_tile,
+    row_tiles,
+    shared_limit,
+    space_of,
+    tile_grid,
+    weights_left,
 )
 from kernel_compass.kernels.quantized import QuantizedWeight
-from kernel_compass.kernels.rounding import divided, magnitude_bits, narrowed, quantized, row_scale
+from kernel_compass.kernels.rounding import divided, magnitude_bits, quantized, row_scale
 from kernel_compass.records.contracts import Config, Prepared
 from kernel_compass.records.number_format import Code
 from kernel_compass.records.workload import Workload
@@ -35,31 +44,6 @@ CAPABILITIES = {Code.INT8: (8, 0), Code.FP8: (8, 9)}
 """The oldest compute capability for each kind of code: e4m3 arithmetic began with 8.9."""
 LONGEST_REDUCTION = {Code.INT8: (2**31 - 1) // 127**2, Code.FP8: 2**31 - 1}
 """K up to which a 32-bit integer holds every sum."""
-SHARED_BYTES = {(8, 0): 166_912, (8, 9): 101_376, (9, 0): 232_448, (10, 0): 232_448}
-"""Shared memory a block may have, by the newest capability listed that is not above the GPU's."""
-EXACT = tl.constexpr(128)
-"""K after which e4m3 sums leave the tensor core, whose own sums keep about 14 bits."""
-
-
-@triton.jit
-def load_tile(base, rows, columns, stride, row_count, column_count, EVEN: tl.constexpr):
-    """`[rows, columns]` of a row-major matrix, zero outside; `EVEN`: columns are all inside."""
-    inside = rows[:, None] < row_count
-    if not EVEN:
-        inside = inside & (columns[None, :] < column_count)
-    return tl.load(base + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
-
-
-@triton.jit
-def multiply(x, w, INT8: tl.constexpr, SWAP: tl.constexpr):
-    """`x [M, K] @ w [N, K].T`, as `[N, M]` where the weights are the left operand."""
-    left = w if SWAP else x
-    right = tl.trans(x) if SWAP else tl.trans(w)
-    if INT8:
-        total = tl.dot(left, right, out_dtype=tl.int32)
-    else:
-        total = tl.dot(left, right, max_num_imprecise_acc=min(EXACT, x.shape[1]))
-    return total
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -86,12 +70,8 @@ def matrix_product(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """One tile `[BLOCK_M, BLOCK_N]` of one head a program. Tiles of the same columns are together,
-    so that L2 serves the weights to all but the first of them."""
-    row_tiles = tl.cdiv(M, BLOCK_M)
-    head = tl.program_id(1).to(tl.int64)
-    first_m = ((tl.program_id(0) % row_tiles) * BLOCK_M).to(tl.int64)
-    first_n = ((tl.program_id(0) // row_tiles) * BLOCK_N).to(tl.int64)
+    """One tile `[BLOCK_M, BLOCK_N]` of one head a program."""
+    head, first_m, first_n = tile_place(M, BLOCK_M, BLOCK_N)
     a += head * stride_ah + first_m * stride_am
     w += head * stride_wh + first_n * stride_wn
     m = tl.arange(0, BLOCK_M)
@@ -121,24 +101,13 @@ def matrix_product(
         total = tl.trans(total)
     w_scale = tl.load(w_scales + head * stride_sh + first_n + n, mask=n < columns, other=0.0)
     y = total.to(tl.float32) * w_scale.to(tl.float32)[None, :] * scale[:, None]
-    at = (
-        out + head * stride_oh + first_m * stride_om + first_n + m[:, None] * stride_om + n[None, :]
-    )
-    inside = (m[:, None] < rows) & (n[None, :] < columns)
-    tl.store(at, narrowed(y, out.dtype.element_ty), mask=inside)
-
-
-def shared_limit(capability: tuple[int, int] | None) -> int:
-    """Bytes of shared memory a block may use; the smallest known where the GPU is not known."""
-    known = [size for oldest, size in SHARED_BYTES.items() if capability and oldest <= capability]
-    return known[-1] if known else min(SHARED_BYTES.values())
+    out += head * stride_oh + first_m * stride_om + first_n
+    store_tile(out, y, m, n, stride_om, rows, columns)
 
 
 def default_config(workload: Workload, capability: tuple[int, int] | None) -> Config:
-    """The rule that ships: tiles for the rows at hand; weights as the left operand where too few
-    rows would keep Hopper's wide instruction away."""
-    rows = min(max(next_power_of_2(workload.tokens), 16), 64)
-    swap = rows < 64 and capability is not None and capability >= (9, 0)
+    """The rule that ships: tiles for the rows at hand."""
+    rows = row_tile(workload, 64)
     depth = min(max(next_power_of_2(workload.reduction), 32), 128 if rows == 64 else 512)
     if depth < workload.reduction:
         depth = min(depth, 256)
@@ -146,7 +115,7 @@ def default_config(workload: Workload, capability: tuple[int, int] | None) -> Co
         "BLOCK_M": rows,
         "BLOCK_N": 64,
         "BLOCK_K": depth,
-        "SWAP": swap,
+        "SWAP": weights_left(rows, capability),
         "num_warps": 4,
         "num_stages": 1 if depth >= workload.reduction else 3,
     }
@@ -154,29 +123,17 @@ def default_config(workload: Workload, capability: tuple[int, int] | None) -> Co
 
 def space(workload: Workload, capability: tuple[int, int] | None) -> Sequence[Config]:
     """All configurations that may be tried, the default first."""
+    deepest = max(next_power_of_2(workload.reduction), 64)
+    choices = {
+        "BLOCK_M": row_tiles(row_tile(workload, 128)),
+        "BLOCK_N": (32, 64, 128, 256),
+        "BLOCK_K": [size for size in (64, 128, 256, 512) if size <= deepest],
+        "SWAP": (False, True),
+        "num_warps": (2, 4, 8),
+        "num_stages": (1, 2, 3, 4, 5),
+    }
     default = default_config(workload, capability)
-    found = [default]
-    rows_wanted = min(max(next_power_of_2(workload.tokens), 16), 128)
-    deepest = max(next_power_of_2(workload.reduction), 32)
-    for rows, columns, depth, swap, warps, stages in combinations(
-        sorted({rows_wanted, max(rows_wanted // 2, 16)}),
-        (32, 64, 128, 256),
-        [size for size in (64, 128, 256, 512) if size <= max(deepest, 64)],
-        (False, True),
-        (2, 4, 8),
-        (1, 2, 3, 4, 5),
-    ):
-        config: Config = {
-            "BLOCK_M": rows,
-            "BLOCK_N": columns,
-            "BLOCK_K": depth,
-            "SWAP": swap,
-            "num_warps": warps,
-            "num_stages": stages,
-        }
-        if config != default and fits(config, workload, capability):
-            found.append(config)
-    return found
+    return space_of(default, choices, lambda config: fits(config, workload, capability))
 
 
 def fits(config: Config, workload: Workload, capability: tuple[int, int] | None) -> bool:
@@ -191,7 +148,7 @@ def fits(config: Config, workload: Workload, capability: tuple[int, int] | None)
         and 4 <= rows * columns // threads <= 128
         and (columns + rows) * depth // threads <= 512
         and (stages == 1 if single else stages > 1)
-        and (not config["SWAP"] or (columns >= 64 and threads >= 128))
+        and left_fits(config)
     )
 
 
@@ -212,21 +169,16 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
     codes, scales = streamed
     heads, columns, padded = codes.shape
     reduction, config = prepared.workload.reduction, prepared.config
-    x = with_heads(a, "a", (heads, None, reduction))
-    rows = x.shape[1]
-    if out is None:
-        out = a.new_empty((*a.shape[:-1], columns))
-    y = with_heads(out, "out", (heads, rows, columns))
-    if not rows * heads * columns:
+    x, y, out = with_output(a, out, (heads, reduction, columns))
+    if not y.numel():
         return out
     depth = int(config["BLOCK_K"])
-    tiles = -(-rows // int(config["BLOCK_M"])) * -(-columns // int(config["BLOCK_N"]))
-    matrix_product[(tiles, heads)](
+    matrix_product[tile_grid(config, y)](
         x,
         codes,
         scales,
         y,
-        rows,
+        x.shape[1],
         columns,
         reduction,
         x.stride(0),

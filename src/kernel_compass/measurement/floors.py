@@ -7,11 +7,11 @@ it replayed as the kernel's are. The best of a few tile sizes counts. The arithm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernel_compass.errors import UsageError
+from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.measurement.probes import WORD_BYTES, stream_kernels
 from kernel_compass.measurement.subject import (
     COLD_L2_MULTIPLE,
@@ -22,6 +22,7 @@ from kernel_compass.measurement.subject import (
 from kernel_compass.measurement.timing import TimingOptions, measure
 from kernel_compass.measurement.torch_device import TorchDevice
 from kernel_compass.records.profile import Regime
+from kernel_compass.units import bytes_text
 
 OUTPUT_BYTES = 2
 SHARE_ALIGNMENT = 16
@@ -183,7 +184,7 @@ class StreamingFloors:
         """Launch every tile once: Triton's cache then holds what `of` will ask for.
 
         Raises:
-            MeasurementError: a launch fails.
+            MeasurementError: out of memory, or a launch fails.
         """
         for config in self._configs:
             self._device.run(self._subject(shape, config, Regime.WARM, None).first_call)
@@ -215,7 +216,7 @@ class StreamingFloors:
         if regime is Regime.COLD:
             enough = self._sets_enough((shape.words + shape.scale_words) * WORD_BYTES)
             count = min(enough, launches or enough)
-        buffer = self._words(count * step * WORD_BYTES)
+        buffer = self._words(count, step)
         sets = [
             (buffer[i : i + shape.words], buffer[i + first : i + first + shape.scale_words])
             for i in range(0, count * step, step)
@@ -234,26 +235,52 @@ class StreamingFloors:
         least = COLD_L2_MULTIPLE * self._device.l2_bytes
         return set_count(one_bytes, max(least, self._options.rotation_bytes or ROTATION_BYTES))
 
-    def _words(self, size: int) -> Any:
-        if self._buffer is None or self._buffer.numel() * WORD_BYTES < size:
+    def _words(self, copies: int, step: int) -> Any:
+        words = copies * step
+        if self._buffer is None or self._buffer.numel() < words:
             self._buffer = None
-            self._buffer = self._random(size // WORD_BYTES)
+            each = f"{copies} copies of {bytes_text(step * WORD_BYTES)} of " if copies > 1 else ""
+            self._buffer = self._random(words, f"{each}weights and scales", rotated=copies > 1)
         return self._buffer
 
     def _activations(self, words: int) -> Any:
         if self._resident is None or self._resident.numel() < words:
-            self._resident = self._random(max(words, SHARE_ALIGNMENT))
+            self._resident = self._random(max(words, SHARE_ALIGNMENT), "activations")
         return self._resident[: max(words, SHARE_ALIGNMENT)]
 
-    def _random(self, words: int) -> Any:
+    def _random(self, words: int, what: str, rotated: bool = False) -> Any:
         torch, where = self._device.torch, f"cuda:{self._device.index}"
-        return torch.randint(1, 1 << 30, (words,), dtype=torch.int32, device=where)
+
+        def make() -> Any:
+            return torch.randint(1, 1 << 30, (words,), dtype=torch.int32, device=where)
+
+        return self._allocated(make, words * WORD_BYTES, what, rotated)
 
     def _outputs(self, count: int) -> Any:
         if self._output is None or self._output.numel() < count:
             torch, where = self._device.torch, f"cuda:{self._device.index}"
-            self._output = torch.empty(count, dtype=torch.int16, device=where)
+
+            def make() -> Any:
+                return torch.empty(count, dtype=torch.int16, device=where)
+
+            self._output = self._allocated(make, count * OUTPUT_BYTES, "outputs")
         return self._output[:count]
+
+    def _allocated(
+        self, make: Callable[[], Any], size: int, what: str, rotated: bool = False
+    ) -> Any:
+        try:
+            return make()
+        except self._device.torch.OutOfMemoryError as error:
+            self._device.release()
+            free = bytes_text(self._device.free_bytes())
+            less = ", rotate over less (TimingOptions.rotation_bytes)" if rotated else ""
+            raise MeasurementError(
+                MeasurementCause.OUT_OF_MEMORY,
+                f"The streaming floor needs {bytes_text(size)} for {what}, and {free} are free on "
+                "the GPU.",
+                f"Free memory{less}, or take a smaller shape.",
+            ) from error
 
 
 def streaming_floor(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -59,6 +60,41 @@ def test_an_a100_has_no_fp8_arithmetic():
     assert formats_of(OWN_FP8_BLOCK, A100) == set()
     reason = OWN_W8A8.supports(Q_ABSORB, NumberFormat.parse("w8a8_fp8"), A100)
     assert reason == "needs compute capability 8.9; the device has 8.0"
+
+
+@needs_triton
+@pytest.mark.parametrize("version", ["3.5.1", "3.5.0+git5389ed79", "2.3.1", "3.6.0", "3.10.0"])
+def test_fp8_by_fp8_needs_the_release_of_triton_that_compiles_it(monkeypatch, version):
+    monkeypatch.setattr(importlib.import_module("triton"), "__version__", version)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    products = ((OWN_W8A8, "w8a8_fp8"), (OWN_FP8_BLOCK, "w8a8_fp8_block"), (STUDY_W8A8, "w8a8_fp8"))
+    new = version in ("3.6.0", "3.10.0")
+    wanted = None if new else f"needs Triton 3.6 or newer, and this is {version}"
+    for one, name in products:
+        assert one.supports(Q_ABSORB, NumberFormat.parse(name), H200) == wanted
+        assert one.supports(Q_ABSORB, NumberFormat.parse(name), Target("cpu")) is None
+    for one in (OWN_W8A8, STUDY_W8A8):
+        assert one.supports(Q_ABSORB, NumberFormat.parse("w8a8_int8"), H200) is None
+
+
+class OnGpu:
+    """A tensor of a GPU, as far as it is looked at before it is packed."""
+
+    is_cuda = True
+
+    def __init__(self, shape):
+        self.shape = shape
+
+
+@needs_triton
+def test_a_weight_whose_product_cannot_be_compiled_is_refused(monkeypatch):
+    from kernel_compass.errors import UsageError
+    from kernel_compass.kernels.quantized import QuantizedWeight
+
+    monkeypatch.setattr(importlib.import_module("triton"), "__version__", "3.5.1")
+    weight = QuantizedWeight(NumberFormat.parse("w8a8_fp8"), OnGpu((2, 8, 8)), OnGpu((2, 1, 8)))
+    with pytest.raises(UsageError, match=r"own_w8a8 in w8a8_fp8 needs Triton 3\.6.*3\.5\.1"):
+        OWN_W8A8.prepare(weight, Workload(Op.BMM, 2, 1, 8, 8))
 
 
 @needs_triton

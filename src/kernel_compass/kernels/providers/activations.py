@@ -10,13 +10,9 @@ from importlib import import_module
 from typing import Any
 
 from kernel_compass.kernels.providers.base import torch
+from kernel_compass.kernels.quantize import LARGEST
 from kernel_compass.records.contracts import Tensor
 from kernel_compass.records.number_format import Code
-
-LARGEST = {Code.INT8: 127.0, Code.FP8: 448.0}
-"""The code that the largest element of a row gets."""
-LONGEST_ROW = 65536
-"""Elements of a row that one block of the kernel holds."""
 
 
 def quantize_rows(rows: Tensor, code: Code, at_least: int = 0) -> tuple[Tensor, Tensor]:
@@ -32,7 +28,7 @@ def quantize_rows(rows: Tensor, code: Code, at_least: int = 0) -> tuple[Tensor, 
     codes = torch().empty(shape, dtype=number, device=rows.device)
     scales = torch().empty((rows.shape[0], 1), dtype=torch().float32, device=rows.device)
     if rows.is_cuda:
-        _kernels().launch_quantize_rows(rows, codes, scales, LARGEST[code])
+        _kernels("quantize_rows").launch_quantize_rows(rows[None], codes[None], scales)
     else:
         _quantize(rows, codes[: rows.shape[0]], scales, LARGEST[code])
     return codes, scales
@@ -48,7 +44,7 @@ def scaled(product: Tensor, rows: Tensor, columns: Tensor, into: Tensor) -> Tens
         into: `(M, N)`, dense along N.
     """
     if into.is_cuda:
-        _kernels().launch_scaled(product, rows, columns, into)
+        _kernels("providers.activation_kernels").launch_scaled(product, rows, columns, into)
         return into
     return into.copy_(product[: into.shape[0]].float() * rows * columns)
 
@@ -62,5 +58,5 @@ def _quantize(rows: Tensor, codes: Tensor, scales: Tensor, largest: float) -> No
     codes.copy_(quotient.round() if codes.dtype == torch().int8 else quotient)
 
 
-def _kernels() -> Any:
-    return import_module("kernel_compass.kernels.providers.activation_kernels")
+def _kernels(module: str) -> Any:
+    return import_module(f"kernel_compass.kernels.{module}")

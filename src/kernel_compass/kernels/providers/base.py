@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -106,6 +107,15 @@ def needs_triton(target: Target, oldest: Callable[[], tuple[int, int]]) -> str |
         return None
     have = "{}.{}".format(*target.capability) if target.capability else "none"
     return f"needs compute capability {need[0]}.{need[1]}; the device has {have}"
+
+
+def triton_older_than(release: tuple[int, int]) -> str | None:
+    """Why a kernel cannot be compiled: Triton is of an older release; `None` = it is not. Imports
+    triton."""
+    version = str(import_module("triton").__version__)
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= release:
+        return None
+    return f"needs Triton {release[0]}.{release[1]} or newer, and this is {version}"
 
 
 def grid_too_small(workload: Workload) -> str | None:
@@ -214,21 +224,34 @@ def held_bytes(weight: QuantizedWeight, *held: Tensor | None) -> int:
     return sum(size for place, size in found.items() if place not in known)
 
 
-def compulsory(workload: Workload, number_format: NumberFormat, scale_bytes: int) -> Traffic:
+def quantizer_scale_bytes(number_format: NumberFormat) -> int:
+    """Bytes of a group's scale and zero point where both are kept as `kernels.quantize` makes them:
+    bfloat16, float32 for blocks, and a byte."""
+    return (4 if number_format.block else 2) + number_format.zero_points
+
+
+def compulsory(
+    workload: Workload,
+    number_format: NumberFormat,
+    scale_bytes: int,
+    code_bytes: int | None = None,
+) -> Traffic:
     """Compulsory bytes and operations of a launch: every operand once, as stored.
 
     Args:
         workload: what is computed.
         number_format: how its weights are stored.
         scale_bytes: bytes that belong to one group of weights: scale, and zero point if there are.
+        code_bytes: all weights without those, where a layout pads them; `None` = not padded.
     """
-    weights = -(-workload.weights * number_format.weight.bits // 8)
+    if code_bytes is None:
+        code_bytes = -(-workload.weights * number_format.weight.bits // 8)
     scales = number_format.scale_count(workload.heads, workload.reduction, workload.columns)
     rows = workload.heads * workload.tokens
     converted = number_format.weight.bits < number_format.activation.bits
     sixteen = number_format.activation in (Code.BF16, Code.FP16)
     return Traffic(
-        weight_bytes=weights + scales * scale_bytes,
+        weight_bytes=code_bytes + scales * scale_bytes,
         activation_bytes=2 * rows * workload.reduction,
         output_bytes=2 * rows * workload.columns,
         flops=workload.flops,

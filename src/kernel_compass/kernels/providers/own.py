@@ -16,8 +16,10 @@ from kernel_compass.kernels.gluon_support import gluon_objection, is_hopper
 from kernel_compass.kernels.library import torch_library as torch
 from kernel_compass.kernels.providers.base import (
     check_sizes,
+    compulsory,
     grid_too_small,
     needs_triton,
+    quantizer_scale_bytes,
     target_of,
 )
 from kernel_compass.kernels.providers.own_wider import WIDER
@@ -119,20 +121,10 @@ class Decode:
         return out
 
     def traffic(self, workload: Workload, number_format: NumberFormat) -> Traffic:
-        """Compulsory bytes and operations: two bytes a scale, one a zero point."""
-        heads, tokens = workload.heads, workload.tokens
-        k, n = workload.reduction, workload.columns
-        scales = number_format.scale_count(heads, k, n) * (2 + number_format.zero_points)
-        wide = number_format.weight.bits == 16
-        return Traffic(
-            weight_bytes=packed_bytes(number_format, heads, k, n) + scales,
-            activation_bytes=2 * heads * tokens * k,
-            output_bytes=2 * heads * tokens * n,
-            flops=workload.flops,
-            dequantized_weights=0 if wide else workload.weights,
-            math="bf16",
-            tokens=tokens,
-        )
+        """Compulsory bytes and operations, the weights padded to whole fragments."""
+        w = workload
+        codes = packed_bytes(number_format, w.heads, w.reduction, w.columns)
+        return compulsory(w, number_format, quantizer_scale_bytes(number_format), codes)
 
 
 class Own:

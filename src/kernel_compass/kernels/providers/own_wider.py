@@ -9,11 +9,21 @@ from typing import Any, cast
 
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
 from kernel_compass.kernels.plain_layouts import capability_of
-from kernel_compass.kernels.providers.base import check_sizes, grid_too_small, needs_triton
+from kernel_compass.kernels.providers.base import (
+    check_sizes,
+    compulsory,
+    grid_too_small,
+    needs_triton,
+    quantizer_scale_bytes,
+    triton_older_than,
+)
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.contracts import Config, Implementation, Prepared, Target, Tensor
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Traffic, Workload
+
+FP8_PRODUCTS_SINCE = (3, 6)
+"""Release of Triton that compiles products of fp8 by fp8; 3.5.1 refuses how their sums are cut."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,7 @@ class WiderKernel:
         return (
             self._format_objection(number_format)
             or needs_triton(target, lambda: self._module().CAPABILITIES[number_format.weight])
+            or (_release_objection(number_format) if target.kind == "cuda" else None)
             or self._size_objection(workload, number_format)
         )
 
@@ -70,13 +81,16 @@ class WiderKernel:
 
         Raises:
             UsageError: the weight's format or sizes are not those of the kernel and the workload,
-                or the configuration has other names than the kernel's.
+                the configuration has other names than the kernel's, or Triton is too old to
+                compile it for the GPU that the weight lies on.
         """
         objection = self._format_objection(weight.format)
         if objection:
             raise UsageError(f"{objection}.", "Quantize the weight to a format that it supports.")
         check_sizes(weight, workload)
         module = self._module()
+        if weight.codes.is_cuda and (too_old := _release_objection(weight.format)):
+            raise UsageError(f"{self.name} in {weight.format.name} {too_old}.", INSTALL_TORCH)
         default = module.default_config(workload, capability_of(weight.codes))
         chosen = default if config is None else config
         if chosen.keys() != default.keys():
@@ -95,21 +109,8 @@ class WiderKernel:
         return self._module().run(prepared, streamed, a, out)
 
     def traffic(self, workload: Workload, number_format: NumberFormat) -> Traffic:
-        """Compulsory bytes and operations: scales count two bytes, those of blocks four, zero
-        points one; activations and outputs two an element."""
-        heads, rows = workload.heads, workload.tokens
-        scales = number_format.scale_count(heads, workload.reduction, workload.columns)
-        scale_bytes = scales * ((4 if self.block else 2) + number_format.zero_points)
-        weight_only = number_format.activation.bits == 16
-        return Traffic(
-            weight_bytes=workload.weights * number_format.weight.bits // 8 + scale_bytes,
-            activation_bytes=2 * heads * rows * workload.reduction,
-            output_bytes=2 * heads * rows * workload.columns,
-            flops=workload.flops,
-            dequantized_weights=workload.weights if weight_only else 0,
-            math="bf16" if weight_only else number_format.weight.value,
-            tokens=rows,
-        )
+        """Compulsory bytes and operations of one launch."""
+        return compulsory(workload, number_format, quantizer_scale_bytes(number_format))
 
     def _module(self) -> Any:
         try:
@@ -118,6 +119,11 @@ class WiderKernel:
             if error.name not in ("torch", "triton"):
                 raise
             raise MissingDependency(f"{self.name} needs {error.name}.", INSTALL_TORCH) from error
+
+
+def _release_objection(number_format: NumberFormat) -> str | None:
+    both = {number_format.weight, number_format.activation}
+    return triton_older_than(FP8_PRODUCTS_SINCE) if both == {Code.FP8} else None
 
 
 OWN_W8A8 = WiderKernel("own_w8a8", "w8a8", frozenset({Code.INT8, Code.FP8}), True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel_compass.kernels.providers.activations import LONGEST_ROW, quantize_rows, scaled
+from kernel_compass.kernels.providers.activations import quantize_rows, scaled
 from kernel_compass.kernels.providers.base import (
     checked,
     first,
@@ -61,7 +61,6 @@ class ScaledMmFp8(_EightBit):
             only_formats(number_format, "w8a8_fp8"),
             needs_gpu(target, (8, 9)) if target.kind != "cpu" else None,
             multiples(workload, reduction=16, columns=16),
-            _row_too_long(workload),
         )
 
     def multiply(
@@ -91,7 +90,6 @@ class IntMm(_EightBit):
             only_formats(number_format, "w8a8_int8"),
             needs_gpu(target, (7, 5)) if target.kind != "cpu" else None,
             multiples(workload, reduction=8, columns=8) if target.kind != "cpu" else None,
-            _row_too_long(workload),
         )
 
     def multiply(
@@ -105,12 +103,3 @@ class IntMm(_EightBit):
         product = torch()._int_mm(codes, weight.t())
         result = rows.new_empty((tokens, weight.shape[0])) if into is None else into
         return scaled(product, row_scales, scales, result)
-
-
-def _row_too_long(workload: Workload) -> str | None:
-    if workload.reduction <= LONGEST_ROW:
-        return None
-    return (
-        f"its activations are quantized by rows of at most {LONGEST_ROW}, and K is "
-        f"{workload.reduction}"
-    )
