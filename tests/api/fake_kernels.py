@@ -61,7 +61,7 @@ class FakeKernel:
     operands: FakeOperands
     extra_us: float = 0.5
     fault: str | None = None
-    """`raises`, `wrong` or `refuses M=16`."""
+    """`raises`, `exits`, `odd text`, `wrong` or `refuses M=16`."""
     provider: str = "fake"
     note: str | None = None
     runs: int = 0
@@ -86,6 +86,10 @@ class FakeKernel:
         self.runs += 1
         if self.fault == "raises":
             raise RuntimeError("no kernel image is available\nfor this device")
+        if self.fault == "exits":
+            raise SystemExit("no license")
+        if self.fault == "odd text":
+            raise OSError("no file /tmp/\udcff")
         if self.fault == "wrong":
             self.operands.wrong.add(id(out))
         self.device.launch(*streamed, a, out, extra_us=self.extra_us)

@@ -104,7 +104,13 @@ def test_the_baseline_is_measured_with_a_format_that_was_asked_for_alone():
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"), [("wrong", "frobenius"), ("raises", "no kernel image")]
+    ("fault", "words"),
+    [
+        ("wrong", "frobenius"),
+        ("raises", "no kernel image"),
+        ("exits", "SystemExit: no license"),
+        ("odd text", r"no file /tmp/\udcff"),
+    ],
 )
 def test_a_kernel_that_is_wrong_or_fails_has_no_time_and_the_others_have(fault, words):
     lab = Lab(w4=fault)

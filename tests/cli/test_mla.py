@@ -112,6 +112,10 @@ def test_csv_has_one_line_a_row_with_units_in_the_heads(say, without_torch):
         (("mla", "--tokens", "1,x", "--dry-run"), 2, "no list of batch sizes"),
         (("mla", "--tokens", "0", "--dry-run"), 2, "no list of batch sizes"),
         (("mla", "--precisions", "w3a16", "--dry-run"), 2, "'w3a16' is not a number format"),
+        (("mla", "--precisions", "w4a16_g00", "--dry-run"), 2, "is not a number format"),
+        (("mla", "--precisions", "w4a16_g032", "--dry-run"), 2, "is not a number format"),
+        (("mla", "--precisions", "w4a16_g\u0663", "--dry-run"), 2, "is not a number format"),
+        (("mla", "--precisions", "w4a16_g" + "9" * 5000, "--dry-run"), 2, "is not a number format"),
         (("mla", "--precisions", ",", "--dry-run"), 2, "names no format"),
         (("mla", "--regime", "in_situ", "--dry-run"), 2, "no regime in_situ"),
         (("mla", "--regime", "warm,hot", "--dry-run"), 2, "no regime 'hot'"),
@@ -165,10 +169,11 @@ def test_a_file_that_is_something_else_is_left_alone(say, without_torch, tmp_pat
     for name, text in (("a.json", '{"mine": 1}'), ("b.csv", "x,y\n1,2\n"), ("c.json", "\xff{")):
         file = tmp_path / name
         file.write_bytes(text.encode("latin-1"))
-        code, _, err = say("mla", "--output", file)
-        assert code == 2
-        assert "exists and cannot be continued" in err
-        assert file.read_bytes() == text.encode("latin-1")
+        for words in (("mla",), ("sweep", "--dry-run", "--gpu", "h200")):
+            code, _, err = say(*words, "--output", file)
+            assert code == 2
+            assert "exists and cannot be continued" in err
+            assert file.read_bytes() == text.encode("latin-1")
 
 
 def test_an_output_that_cannot_be_written_is_said_before_anything_runs(say, tmp_path):

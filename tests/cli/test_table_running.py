@@ -120,6 +120,39 @@ def test_other_rows_of_a_file_stay_in_it(on, tmp_path):
     assert len(decode(file.read_bytes()).rows) == ROWS + 6
 
 
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+def test_a_plan_does_not_replace_what_was_measured(on, tmp_path, suffix):
+    file = tmp_path / f"t.{suffix}"
+    on(Machine(), *SWEEP, "--output", file)
+    before = file.read_bytes()
+    code, out, err = on(Machine(), *SWEEP, "--dry-run", "--gpu", "h200", "--output", file)
+    assert (code, out) == (2, "")
+    assert f"holds {ROWS} rows of a measurement" in err
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+def test_a_measurement_takes_the_place_of_its_plan(on, tmp_path, suffix):
+    file = tmp_path / f"t.{suffix}"
+    for _ in range(2):  # a plan may be made again
+        assert on(Machine(), *SWEEP, "--dry-run", "--gpu", "h200", "--output", file)[0] == 0
+    assert on(Machine(), *SWEEP, "--output", file)[0] == 0
+    rows = (decode if suffix == "json" else decode_csv)(file.read_text()).rows
+    assert len(rows) == ROWS
+    assert {row.status for row in rows} == {RowStatus.MEASURED}
+
+
+def test_a_plot_has_a_file_of_its_own(on, tmp_path):
+    machine, file = Machine(), tmp_path / "t.svg"
+    code, _, err = on(machine, *SWEEP, "--output", file, "--plot", tmp_path / "x" / ".." / "t.svg")
+    assert (code, machine.measured, file.exists()) == (2, 0, False)
+    assert "the same file" in err
+    file.mkdir()
+    code, _, err = on(machine, *SWEEP, "--plot", file)
+    assert (code, machine.measured) == (2, 0)
+    assert f"--plot {file} is a folder" in err
+
+
 def test_an_interrupt_without_a_file_says_how_to_keep_rows(on):
     code, out, err = on(Machine(stop_after=2), *SWEEP)
     assert (code, out) == (130, "")

@@ -61,6 +61,26 @@ def test_gptq(tmp_path, version, group):
     np.testing.assert_array_equal(found(loaded), files.values(codes, scales, zeros, rows))
 
 
+@pytest.mark.parametrize("shape", [(8, 12), (3, 5), (40, 1)])
+def test_a_single_word_a_column_or_a_row(tmp_path, shape):
+    codes, scales, zeros = files.int4(*shape, 8)
+    rows = np.arange(shape[0]) // 8
+    config = files.gptq(group_size=8)
+    files.write(tmp_path, gptq_tensors(codes, scales, zeros, 1, rows), config)
+    expected = files.values(codes, scales, zeros, rows)
+    np.testing.assert_array_equal(found(open_checkpoint(tmp_path).load(LAYER)), expected)
+    tensors = named(
+        weight_packed=files.words(codes.T, 4, 1),
+        weight_scale=scales.T,
+        weight_zero_point=files.words(zeros.T, 4, 0),
+        weight_shape=np.array(shape[::-1]),
+    )
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8}
+    config = files.compressed_tensors("pack-quantized", {**weights, "symmetric": False})
+    files.write(tmp_path, tensors, config)
+    np.testing.assert_array_equal(found(open_checkpoint(tmp_path).load(LAYER)), expected)
+
+
 def test_symmetric_gptq_has_no_zero_points(tmp_path):
     codes, scales, zeros = files.int4(64, 24, 32, symmetric=True)
     files.write(tmp_path, gptq_tensors(codes, scales, zeros), files.gptq(sym=True))
@@ -285,6 +305,185 @@ def test_what_cannot_be_read_is_named(tmp_path, case):
     with pytest.raises(UsageError, match=message) as refusal:
         open_checkpoint(tmp_path).load(LAYER)
     assert refusal.value.remedy
+
+
+def one_of(tensors, **changed):
+    """A layer's tensors with some of them replaced; `None` leaves one out."""
+    whole = {**tensors, **named(**{k: v for k, v in changed.items() if v is not None})}
+    return {
+        n: t for n, t in whole.items() if changed.get(n.removeprefix(f"{LAYER}."), 0) is not None
+    }
+
+
+GPTQ = gptq_tensors(*files.int4(64, 16, 32))
+AWQ = named(
+    qweight=np.ones((64, 2), np.int32),
+    qzeros=np.ones((2, 2), np.int32),
+    scales=np.ones((2, 16), np.float16),
+)
+WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+PACKED = named(
+    weight_packed=np.ones((16, 8), np.int32),
+    weight_scale=np.ones((16, 2), np.float32),
+    weight_shape=np.array([16, 64]),
+)
+PACK = files.compressed_tensors("pack-quantized", WEIGHTS)
+CHANNEL = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+INT8 = named(weight=torch.ones(4, 8, dtype=torch.int8), weight_scale=torch.ones(4, 1))
+INTS = files.compressed_tensors("int-quantized", CHANNEL)
+BLOCKS = named(
+    weight=torch.ones(200, 300).to(torch.float8_e4m3fn), weight_scale_inv=torch.ones(2, 3)
+)
+BLOCK = files.deepseek()
+NAN = float("nan")
+
+DAMAGED = {
+    "words of 64 bits": (one_of(GPTQ, qweight=np.ones((8, 16), np.int64)), files.gptq(), "int64"),
+    "words of 16 bits": (one_of(GPTQ, qweight=np.ones((8, 16), np.int16)), files.gptq(), "int16"),
+    "floats as words": (one_of(AWQ, qweight=np.ones((64, 2), np.float32)), files.awq(), "float32"),
+    "floats as zeros": (one_of(GPTQ, qzeros=np.ones((2, 2), np.float32)), files.gptq(), "float32"),
+    "bytes as words": (one_of(PACKED, weight_packed=np.ones((16, 8), np.int8)), PACK, "int8"),
+    "a row of words": (one_of(AWQ, qweight=np.ones(64, np.int32)), files.awq(), r"\(64,\)"),
+    "a column of words": (one_of(GPTQ, qweight=np.ones(8, np.int32)), files.gptq(), r"\(8,\)"),
+    "no columns": (one_of(GPTQ, qweight=np.ones((8, 0), np.int32)), files.gptq(), r"\(8, 0\)"),
+    "no rows": (one_of(GPTQ, qweight=np.ones((0, 16), np.int32)), files.gptq(), r"\(0, 16\)"),
+    "no outputs": (
+        named(weight=torch.ones(0, 8, dtype=torch.int8), weight_scale=torch.ones(0, 1)),
+        INTS,
+        "is empty",
+    ),
+    "nothing at all": (named(weight=torch.ones(0, 8, dtype=torch.bfloat16)), {}, "is empty"),
+    "whole scales": (one_of(GPTQ, scales=np.ones((2, 16), np.int32)), files.gptq(), "int32"),
+    "wide scales": (one_of(INT8, weight_scale=np.full((4, 1), 1 / 3)), INTS, "float64"),
+    "exponents as bytes": (
+        one_of(BLOCKS, weight_scale_inv=np.full((2, 3), 127, np.uint8)),
+        BLOCK,
+        "uint8",
+    ),
+    "one scale for all groups": (one_of(PACKED, weight_scale=torch.ones(1)), PACK, r"\(16, 2\)"),
+    "a scale of NaN": (
+        one_of(INT8, weight_scale=np.full((4, 1), NAN)[:, :1].astype("f4")),
+        INTS,
+        "NaN",
+    ),
+    "an infinite scale": (
+        one_of(GPTQ, scales=np.full((2, 16), np.inf, np.float16)),
+        files.gptq(),
+        "32 of 32",
+    ),
+    "an e8m0 scale of NaN": (
+        one_of(
+            BLOCKS,
+            weight_scale_inv=torch.full((2, 3), 255, dtype=torch.uint8).view(torch.float8_e8m0fnu),
+        ),
+        BLOCK,
+        "NaN",
+    ),
+    "a code of NaN": (
+        one_of(BLOCKS, weight=torch.full((200, 300), NAN).to(torch.float8_e4m3fn)),
+        BLOCK,
+        "NaN",
+    ),
+    "a weight of NaN": (named(weight=torch.full((4, 8), NAN, dtype=torch.bfloat16)), {}, "NaN"),
+    "zeros of a symmetric one": (
+        one_of(PACKED, weight_zero_point=np.ones((2, 2), np.int32)),
+        PACK,
+        "calls it symmetric",
+    ),
+    "two forms": (
+        one_of(PACKED, weight=torch.ones(16, 64, dtype=torch.int8)),
+        PACK,
+        "several forms",
+    ),
+    "a shape of one head": (one_of(PACKED, weight_shape=np.array([1, 16, 64])), PACK, "N and K"),
+    "a shape of floats": (one_of(PACKED, weight_shape=np.array([16.0, NAN])), PACK, "N and K"),
+    "a shape of one number": (one_of(PACKED, weight_shape=torch.tensor(5)), PACK, "N and K"),
+    "a negative shape": (one_of(PACKED, weight_shape=np.array([16, -64])), PACK, "-8"),
+    "an index of floats": (
+        one_of(GPTQ, g_idx=(np.arange(64) // 32).astype(np.float32)),
+        files.gptq(),
+        "float32",
+    ),
+    "an index of one number": (one_of(GPTQ, g_idx=torch.tensor(3)), files.gptq(), "int64"),
+    "an index of several groups for one": (
+        {
+            **gptq_tensors(*files.int4(64, 16, None)),
+            **named(g_idx=(np.arange(64) // 32).astype(np.int32)),
+        },
+        files.gptq(group_size=-1),
+        "of 64 rows each",
+    ),
+    "bits without end": (GPTQ, files.gptq(bits=float("inf")), "not as published"),
+    "half a bit": (GPTQ, files.gptq(bits=4.5), "not as published"),
+    "a part of a row": (GPTQ, files.gptq(group_size=32.7), "not as published"),
+    "a pattern that is none": (GPTQ, files.gptq(dynamic={"+:(": {"bits": 4}}), "not as published"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_tensors_are_refused_not_misread(tmp_path, case):
+    tensors, config, message = DAMAGED[case]
+    files.write(tmp_path, tensors, config)
+    with pytest.raises(UsageError, match=message) as refusal:
+        open_checkpoint(tmp_path).load(LAYER, permuted=True)
+    assert refusal.value.remedy
+
+
+def test_the_undamaged_ones_of_these_are_read(tmp_path):
+    for tensors, config in (
+        (GPTQ, files.gptq()),
+        (AWQ, files.awq()),
+        (PACKED, PACK),
+        (INT8, INTS),
+        (BLOCKS, BLOCK),
+    ):
+        files.write(tmp_path, tensors, config)
+        assert found(open_checkpoint(tmp_path).load(LAYER)).size
+
+
+def test_a_tensor_of_two_files_needs_an_index(tmp_path):
+    from safetensors.torch import save_file
+
+    for i in (1, 2):
+        tensors = named(weight=torch.full((4, 8), float(i), dtype=torch.bfloat16))
+        save_file(tensors, tmp_path / f"copy{i}.safetensors")
+    with pytest.raises(UsageError, match=r"both in .*copy1\.safetensors and in .*copy2"):
+        open_checkpoint(tmp_path)
+    index = {"weight_map": {f"{LAYER}.weight": "copy2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert float(open_checkpoint(tmp_path).load(LAYER).weight.codes[0, 0, 0]) == 2
+
+
+def test_a_type_that_torch_lacks_is_named(tmp_path):
+    header = {f"{LAYER}.weight": {"dtype": "F6_E2M3", "shape": [4, 8], "data_offsets": [0, 24]}}
+    head = json.dumps(header).encode()
+    data = len(head).to_bytes(8, "little") + head + bytes(24)
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(UsageError, match="F6_E2M3"):
+        open_checkpoint(tmp_path).load(LAYER)
+
+
+@pytest.mark.parametrize("length", [2**63, 2**64 - 1, 10**6, 0])
+def test_a_header_of_another_length_than_it_says(tmp_path, length):
+    (tmp_path / "model.safetensors").write_bytes(length.to_bytes(8, "little") + b'{"a": 1}')
+    with pytest.raises(UsageError, match="cannot be read as safetensors"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_json_without_end(tmp_path, name):
+    (tmp_path / name).write_text("[" * 200_000)
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_checkpoint(tmp_path)
+
+
+def test_names_that_no_file_can_have(tmp_path):
+    with pytest.raises(UsageError, match="no safetensors files"):
+        open_checkpoint("a" * 5000)
+    index = {"weight_map": {f"{LAYER}.weight": "a" * 5000}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UsageError, match="no file beside it"):
+        open_checkpoint(tmp_path)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -168,12 +168,12 @@ def launches(request: TableRequest, workload: Workload, regime: Regime, bench: B
 
 
 def one_line(error: BaseException) -> str:
-    """An error in a line that fits into a table."""
+    """An error in a line that fits into a table, and into UTF-8: file names may not."""
     known = isinstance(error, KernelCompassError)
     lines = (
         str(error.found if isinstance(error, KernelCompassError) else error).strip().splitlines()
     )
-    first = lines[0] if lines else ""
+    first = lines[0].encode("utf-8", "backslashreplace").decode() if lines else ""
     return shortened(first if known else f"{type(error).__name__}: {first}".removesuffix(": "))
 
 

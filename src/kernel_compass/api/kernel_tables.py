@@ -30,6 +30,8 @@ from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import Workload
 
+FAILURES = (Exception, SystemExit)
+"""What a library may raise: it costs its row, not the table. An interrupt stops the table."""
 ROOMY = 4
 """So many rotations fit beside those that are kept for other batch sizes, or these are given up."""
 
@@ -130,7 +132,7 @@ class TableRun:
                     for _ in range(launches):
                         self._bench.device.run(call)
                 named.append(cell.range_name)
-            except Exception as error:
+            except FAILURES as error:
                 failed.append(f"{cell.text}: {one_line(error)}")
                 self._check_alive()
         return named, failed
@@ -189,7 +191,7 @@ class TableRun:
     def _measured(self, cell: Cell, baseline: Mapping[Regime, float]) -> Iterator[KernelRow]:
         try:
             ready = self._ready(cell)
-        except Exception as error:  # a library's own error costs its row, not the table
+        except FAILURES as error:
             yield from self._failed(cell, error)
             return
         for regime in self._request.regimes:
@@ -203,7 +205,7 @@ class TableRun:
                 continue
             try:
                 yield self._timed(row, ready, baseline)
-            except Exception as error:
+            except FAILURES as error:
                 yield replace(row, status=RowStatus.FAILED, reason=one_line(error))
                 self._check_alive()
 
@@ -240,7 +242,7 @@ class TableRun:
             bench.device.release()
         return packed.rotated(subject, bench)
 
-    def _failed(self, cell: Cell, error: Exception) -> Iterator[KernelRow]:
+    def _failed(self, cell: Cell, error: BaseException) -> Iterator[KernelRow]:
         for regime in self._request.regimes:
             row = self._blank(cell, regime)
             yield replace(row, status=RowStatus.FAILED, reason=one_line(error))

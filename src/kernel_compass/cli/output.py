@@ -77,7 +77,7 @@ def color_of(stream: TextIO | None, environ: Mapping[str, str] = os.environ) -> 
     return _is_terminal(stream)
 
 
-def prepare(output: Path | None) -> None:
+def prepare(output: Path | None, option: str = "--output") -> None:
     """Fail early where the file cannot be written; creates missing parent folders.
 
     Raises:
@@ -86,15 +86,15 @@ def prepare(output: Path | None) -> None:
     if output is None or output == STDOUT:
         return
     if output.is_dir():
-        found = f"--output {output} is a folder."
-        raise UsageError(found, f"Name a file, for example --output {output / 'report.json'}.")
+        found = f"{option} {output} is a folder."
+        raise UsageError(found, f"Name a file, for example {option} {output / 'report.json'}.")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(output, error) from None
+        raise _unwritable(output, error, option) from None
     special = output.exists() and not output.is_file()
     if not os.access(output if special else output.parent, os.W_OK):
-        raise UsageError(f"--output {output} is not writable.", "Name another file.")
+        raise UsageError(f"{option} {output} is not writable.", "Name another file.")
 
 
 def emit(text: str, output: Path | None, utf8: bool = True) -> None:
@@ -158,9 +158,9 @@ def _umask() -> int:
     return current
 
 
-def _unwritable(output: Path, error: OSError) -> UsageError:
-    found = f"--output {output} cannot be written: {error.strerror or error}."
-    return UsageError(found, "Name another file, or leave --output out for standard output.")
+def _unwritable(output: Path, error: OSError, option: str = "--output") -> UsageError:
+    found = f"{option} {output} cannot be written: {error.strerror or error}."
+    return UsageError(found, f"Name another file, or leave {option} out.")
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

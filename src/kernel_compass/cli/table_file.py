@@ -9,7 +9,7 @@ from kernel_compass.cli.output import STDOUT, emit, prepare
 from kernel_compass.codec.json_reading import file_bytes
 from kernel_compass.codec.kernel_table import decode, decode_csv, merged
 from kernel_compass.errors import UsageError
-from kernel_compass.records.kernel_table import KernelRow, KernelTable
+from kernel_compass.records.kernel_table import KernelRow, KernelTable, RowStatus
 from kernel_compass.report.formats import Format, Style
 from kernel_compass.report.kernel_table import render_kernel_table
 
@@ -18,7 +18,7 @@ GROWING = (Format.JSON, Format.CSV)
 
 
 class TableFile:
-    """Where rows go, and the rows that are there.
+    """Where rows go, and the rows that are there but for a plan's.
 
     Args:
         path: the file; `None` and `-` hold nothing.
@@ -56,13 +56,13 @@ class TableFile:
         if not data.strip():
             return ()
         try:
-            if self.kind is Format.JSON:
-                return decode(data).rows
-            return decode_csv(data.decode()).rows
+            table = decode(data) if self.kind is Format.JSON else decode_csv(data.decode())
         except (UsageError, UnicodeDecodeError) as error:
             raise self._unusable(
                 error.found if isinstance(error, UsageError) else str(error)
             ) from None
+        # a plan holds nothing that was measured: it makes room
+        return tuple(row for row in table.rows if row.status is not RowStatus.PLANNED)
 
     def _unusable(self, why: str) -> UsageError:
         found = f"--output {self.path} exists and cannot be continued: {why}"

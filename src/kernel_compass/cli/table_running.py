@@ -42,7 +42,10 @@ class Outlet:
         if self.plot.suffix.lower() != ".svg":
             found = f"--plot {self.plot} is no SVG file."
             raise UsageError(found, f"Write --plot {self.plot.with_suffix('.svg')}.")
-        prepare(self.plot)
+        prepare(self.plot, "--plot")
+        if self.output is not None and self.plot.resolve() == self.output.resolve():
+            found = f"--plot and --output are the same file, {self.plot}."
+            raise UsageError(found, "Name two.")
 
     def show(self, table: KernelTable) -> None:
         """The table on standard output; beside a file, for people."""
@@ -63,10 +66,19 @@ class Outlet:
 
 
 def plan(request: TableRequest, gpu: str | None, outlet: Outlet, names: tuple[str, ...]) -> None:
-    """Show what would be measured, and its floors."""
+    """Show what would be measured, and its floors.
+
+    Raises:
+        UsageError: the file holds something else than a plan, which would be lost.
+    """
     from kernel_compass import api
+    from kernel_compass.cli.table_file import TableFile
 
     outlet.check()
+    there = TableFile(outlet.output, outlet.kind).rows
+    if there:
+        found = f"--output {outlet.output} holds {count_text(len(there), 'row')} of a measurement."
+        raise UsageError(found, "Name another file for the plan, or leave --output out.")
     api.check_implementations(names)
     table = api.plan_kernels(request, gpu)
     _emit(table, outlet.kind, outlet.output)

@@ -17,18 +17,24 @@ Sources: the compressed-tensors, GPTQModel, AutoAWQ packages and DeepSeek-V3's r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.checkpoint_schemes import Method, Scheme, unsupported
+from kernel_compass.kernels.checkpoint_tensors import (
+    Tensors,
+    expect_no_zeros,
+    index_of,
+    refuse_damaged,
+    scales_of,
+    shape_of,
+    take,
+    words_of,
+)
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.records.number_format import BLOCK, Code, NumberFormat
-
-Tensors = Mapping[str, Any]
-"""A layer's tensors by the last part of their names."""
 
 AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 """Where in a word's eight nibbles the columns 0 ... 7 lie."""
@@ -69,7 +75,8 @@ def read_layer(tensors: Tensors, scheme: Scheme, layer: str, permuted: bool) -> 
 def unpack(words: Any, bits: int) -> Any:
     """`(R, W)` int32 to `(R, W * 32 / bits)` uint8, low bits first."""
     torch = torch_library()
-    bytes_ = words.contiguous().view(torch.uint8)
+    # flattened first: a single word a row may keep strides that bytes cannot have
+    bytes_ = words.reshape(-1).view(torch.uint8).reshape(words.shape[0], -1)
     if bits == 8:
         return bytes_
     return torch.stack((bytes_ & 15, bytes_ >> 4), -1).reshape(words.shape[0], -1)
@@ -77,12 +84,12 @@ def unpack(words: Any, bits: int) -> Any:
 
 def _gptq(tensors: Tensors, scheme: Scheme, layer: str, permuted: bool) -> LoadedWeight:
     _check_bits(scheme, layer)
-    words, scales = _take(tensors, "qweight", layer), _take(tensors, "scales", layer)
-    zero_words = _take(tensors, "qzeros", layer)
+    words, scales = words_of(tensors, "qweight", layer), scales_of(tensors, "scales", layer)
+    zero_words = words_of(tensors, "qzeros", layer)
     per_word = 32 // scheme.bits
     reduction, columns = words.shape[0] * per_word, words.shape[1]
-    index = tensors.get("g_idx")
-    if index is not None and len(index):
+    index = index_of(tensors, "g_idx", layer)
+    if index is not None:
         reduction = len(index)
     groups = _groups(scheme, reduction)
     _expect(layer, "qweight", words, (-(-reduction // per_word), columns))
@@ -100,11 +107,11 @@ def _gptq(tensors: Tensors, scheme: Scheme, layer: str, permuted: bool) -> Loade
 
 
 def _awq(tensors: Tensors, scheme: Scheme, layer: str) -> QuantizedWeight:
-    words, scales = _take(tensors, "qweight", layer), _take(tensors, "scales", layer)
+    words, scales = words_of(tensors, "qweight", layer), scales_of(tensors, "scales", layer)
     reduction, columns = words.shape[0], words.shape[1] * 8
     groups = _groups(scheme, reduction)
     _expect(layer, "scales", scales, (groups, columns))
-    zero_words = _take(tensors, "qzeros", layer)
+    zero_words = words_of(tensors, "qzeros", layer)
     _expect(layer, "qzeros", zero_words, (groups, columns // 8))
     codes, zeros = (_awq_order(unpack(packed, 4)) for packed in (words, zero_words))
     return _integers(codes, scales, zeros, scheme, layer, None, False).weight
@@ -116,17 +123,22 @@ def _awq_order(nibbles: Any) -> Any:
 
 def _packed(tensors: Tensors, scheme: Scheme, layer: str, permuted: bool) -> LoadedWeight:
     _check_bits(scheme, layer)
-    words, scales = _take(tensors, "weight_packed", layer), _take(tensors, "weight_scale", layer)
-    columns, reduction = (int(n) for n in _take(tensors, "weight_shape", layer))
+    words, scales = (
+        words_of(tensors, "weight_packed", layer),
+        scales_of(tensors, "weight_scale", layer),
+    )
+    columns, reduction = shape_of(tensors, layer)
     groups = _groups(scheme, reduction)
     _expect(layer, "weight_packed", words, (columns, -(-reduction * scheme.bits // 32)))
     codes = unpack(words, scheme.bits)[:, :reduction].t()
     zeros = None
-    if not scheme.symmetric:
-        zero_words = _take(tensors, "weight_zero_point", layer)
+    if scheme.symmetric:
+        expect_no_zeros(tensors, layer)
+    else:
+        zero_words = words_of(tensors, "weight_zero_point", layer)
         _expect(layer, "weight_zero_point", zero_words, (-(-columns * scheme.bits // 32), groups))
         zeros = unpack(zero_words.t(), scheme.bits)[:, :columns]
-    index = tensors.get("weight_g_idx")
+    index = index_of(tensors, "weight_g_idx", layer)
     if index is not None and bool((index < 0).all()):
         index = None  # the library's mark of an index that was never used
     scales = _a_column(scales, columns, groups, layer)
@@ -135,19 +147,18 @@ def _packed(tensors: Tensors, scheme: Scheme, layer: str, permuted: bool) -> Loa
 
 def _eight_bits(tensors: Tensors, scheme: Scheme, layer: str) -> QuantizedWeight:
     torch = torch_library()
-    codes = _take(tensors, "weight", layer)
+    codes = take(tensors, "weight", layer)
     kind = Code.FP8 if scheme.floating else Code.INT8
     dtype = torch.float8_e4m3fn if scheme.floating else torch.int8
     if codes.dtype != dtype or codes.ndim != 2:
         raise unsupported(f"{layer}.weight is {codes.dtype} {tuple(codes.shape)}, not {dtype}.")
+    refuse_damaged(f"{layer}.weight", codes)
     zeros = tensors.get("weight_zero_point")
     if zeros is not None and bool((zeros != 0).any()):
         raise unsupported(f"{layer} has 8-bit weights with zero points.")
     columns, reduction = codes.shape
     name = "weight_scale_inv" if scheme.method is Method.FP8 else "weight_scale"
-    scales = _take(tensors, name, layer)
-    if scales.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        scales = scales.to(torch.float32)  # powers of two (e8m0) are exact in it
+    scales = scales_of(tensors, name, layer)
     if not scheme.block:
         if scheme.group is not None:
             raise unsupported(f"{layer} has 8-bit weights in groups of {scheme.group}.")
@@ -194,9 +205,10 @@ def _in_order(
     codes: Any, index: Any | None, group: int | None, layer: str, permuted: bool
 ) -> tuple[Any, Any | None]:
     torch = torch_library()
-    if index is None or not len(index) or group is None:
+    if index is None:
         return codes, None
     reduction = len(codes)
+    group = group or reduction
     _expect(layer, "g_idx", index, (reduction,))
     contiguous = torch.arange(reduction, device=index.device) // group
     if bool((index == contiguous).all()):
@@ -217,7 +229,7 @@ def _in_order(
 
 def _a_column(scales: Any, columns: int, groups: int, layer: str) -> Any:
     """`weight_scale` of `(N, G)`, `(N)`, or one for all, as `(G, N)`."""
-    if scales.numel() == 1:
+    if scales.numel() == 1 and groups == 1:
         return scales.reshape(1, 1).expand(groups, columns)
     if scales.ndim == 1:
         scales = scales.unsqueeze(1)
@@ -233,15 +245,6 @@ def _check_bits(scheme: Scheme, layer: str) -> None:
 
 def _groups(scheme: Scheme, reduction: int) -> int:
     return 1 if scheme.group is None else -(-reduction // scheme.group)
-
-
-def _take(tensors: Tensors, name: str, layer: str) -> Any:
-    if name not in tensors:
-        raise UsageError(
-            f"{layer} has no tensor {name}; it has " + ", ".join(sorted(tensors)) + ".",
-            "Check that config.json and the tensors are of the same checkpoint.",
-        )
-    return tensors[name]
 
 
 def _expect(layer: str, name: str, tensor: Any, shape: tuple[int, ...]) -> None:

@@ -77,7 +77,7 @@ def scheme_of(config: Mapping[str, Any], layer: str) -> Scheme:
         raise unsupported(f"The checkpoint's quant_method is {method or 'not given'!r}.")
     try:
         return readers[Method(method)](found, layer)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, re.error) as error:
         raise UsageError(
             f"The quantization_config of {method} is not as published ({error!r}).",
             "Take the config.json that the checkpoint was published with.",
@@ -88,10 +88,10 @@ def _gptq(config: Mapping[str, Any], layer: str) -> Scheme:
     version = str(config.get("checkpoint_format") or config.get("format") or "gptq")
     if version not in ("gptq", "gptq_v2"):
         raise unsupported(f"The checkpoint_format of GPTQ is {version!r}.")
-    bits = int(config["bits"])
+    bits = _whole(config["bits"])
     for pattern, changes in (config.get("dynamic") or {}).items():
         if not pattern.startswith("-") and re.match(pattern.removeprefix("+:"), layer):
-            bits = int(changes.get("bits", bits))
+            bits = _whole(changes.get("bits", bits))
             config = {**config, **changes}
     return Scheme(
         Method.GPTQ,
@@ -106,7 +106,7 @@ def _awq(config: Mapping[str, Any], _layer: str) -> Scheme:
     version = str(config.get("version", "gemm")).lower()
     if version != "gemm":
         raise unsupported(f"The AWQ version is {version!r}.")
-    bits = int(config.get("bits", config.get("w_bit", 4)))
+    bits = _whole(config.get("bits", config.get("w_bit", 4)))
     if bits != 4:
         raise unsupported(f"The AWQ weights have {bits} bits.")
     group = _group(config.get("group_size", config.get("q_group_size", 128)))
@@ -133,7 +133,7 @@ def _compressed_tensors(config: Mapping[str, Any], layer: str) -> Scheme:
         raise unsupported(f"The scales of {layer} are one a {strategy}.")
     return Scheme(
         Method.COMPRESSED_TENSORS,
-        int(weights["num_bits"]),
+        _whole(weights["num_bits"]),
         _strategy_group(strategy, weights),
         floating=kind == "float",
         symmetric=bool(weights.get("symmetric", True)),
@@ -181,8 +181,14 @@ def _matching_group(groups: Mapping[str, Mapping[str, Any]], layer: str) -> Mapp
     return by_class[0]
 
 
+def _whole(value: Any) -> int:
+    if isinstance(value, float) and not value.is_integer():  # NaN and infinity are none either
+        raise ValueError(f"{value} is no whole number")
+    return int(value)
+
+
 def _group(size: Any) -> int | None:
-    number = int(size)
+    number = _whole(size)
     if number == 0 or number < -1:
         raise ValueError(f"group_size {number}")
     return None if number == -1 else number

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kernel_compass.errors import MissingDependency, UsageError
+from kernel_compass.errors import MissingDependency, UsageError, shortened
 from kernel_compass.kernels.checkpoint_layouts import LoadedWeight, read_layer
 from kernel_compass.kernels.checkpoint_schemes import scheme_of
+from kernel_compass.kernels.checkpoint_tensors import refuse_damaged
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantize import linear_weight
 from kernel_compass.kernels.quantized import QuantizedWeight
@@ -61,6 +62,12 @@ class Checkpoint:
                 f"The checkpoint has no weight of {layer!r}.{_similar(layer, self.layers)}",
                 "The names are in Checkpoint.layers.",
             )
+        kept = [suffix for suffix in _WEIGHTS if suffix in names.values()]
+        if len(kept) > 1:
+            raise UsageError(
+                f"{layer} is stored in several forms: {' and '.join(kept)}.",
+                "Keep the one that config.json speaks of.",
+            )
         tensors = {names[n]: tensor for n, tensor in _read(self.places, names, device).items()}
         if set(tensors) == {"weight"}:
             return LoadedWeight(_plain(tensors["weight"], layer))
@@ -80,16 +87,36 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
     folder = Path(path)
     config = folder / "config.json"
     index = folder / "model.safetensors.index.json"
-    found = _json(config) if config.is_file() else {}
-    if index.is_file():
+    found = _json(config) if _is_file(config) else {}
+    if _is_file(index):
         return Checkpoint(found, _indexed(folder, _json(index), index))
-    files = sorted(folder.glob("*.safetensors"))
+    files = _files(folder)
     if not files:
         raise UsageError(
             f"{folder} has no safetensors files.",
             "Pass the directory of a checkpoint: config.json and model*.safetensors.",
         )
-    return Checkpoint(found, {name: file for file in files for name in _names(file)})
+    return Checkpoint(found, _collected(files))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.safetensors"))
+    except OSError:  # a name that no directory can have, or one that is not ours to read
+        return []
+
+
+def _collected(files: Sequence[Path]) -> dict[str, Path]:
+    places: dict[str, Path] = {}
+    for file in files:
+        for name in _names(file):
+            if name in places:
+                raise UsageError(
+                    f"{name} is both in {places[name]} and in {file}, and no index says which.",
+                    "Leave the files of one checkpoint in the directory, or add its index.",
+                )
+            places[name] = file
+    return places
 
 
 def _indexed(folder: Path, index: Mapping[str, Any], source: Path) -> dict[str, Path]:
@@ -98,12 +125,19 @@ def _indexed(folder: Path, index: Mapping[str, Any], source: Path) -> dict[str, 
         raise UsageError(f"{source} has no weight_map.", "Download the checkpoint's index again.")
     for file in sorted({str(name) for name in placed.values()}):
         # an index comes from elsewhere: it names files beside it and nothing else
-        if Path(file).name != file or not (folder / file).is_file():
+        if Path(file).name != file or not _is_file(folder / file):
             raise UsageError(
                 f"{source} names {file!r}, which is no file beside it.",
                 "Download the checkpoint's files again, all of them.",
             )
     return {str(name): folder / str(file) for name, file in placed.items()}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _read(places: Mapping[str, Path], names: Mapping[str, str], device: str) -> dict[str, Any]:
@@ -117,8 +151,18 @@ def _read(places: Mapping[str, Path], names: Mapping[str, str], device: str) -> 
                         f"{file} lacks {name}, which the index says it holds.",
                         "Download the checkpoint's files again, all of one version.",
                     )
-                tensors[name] = opened.get_tensor(name)
+                tensors[name] = _tensor(opened, name, file)
     return tensors
+
+
+def _tensor(opened: Any, name: str, file: Path) -> Any:
+    try:
+        return opened.get_tensor(name)
+    except (RuntimeError, import_module("safetensors").SafetensorError) as error:
+        raise UsageError(
+            f"{file}: {name} cannot be read ({shortened(str(error))}).",
+            "Name a device that is there; types are those that this PyTorch knows.",
+        ) from error
 
 
 def _names(file: Path) -> list[str]:
@@ -152,6 +196,7 @@ def _plain(weight: Any, layer: str) -> QuantizedWeight:
             f"{layer}.weight is {weight.dtype} {tuple(weight.shape)} with no scales beside it.",
             "A linear layer's weight is (N, K), of 16 bits or with its scales.",
         )
+    refuse_damaged(f"{layer}.weight", weight)
     code = kinds[weight.dtype]
     return QuantizedWeight(NumberFormat(code, code), linear_weight(weight), None)
 
@@ -179,7 +224,7 @@ def _similar(layer: str, layers: tuple[str, ...]) -> str:
 def _json(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read ({error}).", "Download it again.") from error
     if not isinstance(found, dict):
         raise UsageError(f"{file} is no JSON object.", "Download it again.")

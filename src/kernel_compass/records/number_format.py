@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kernel_compass.errors import UsageError
+from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.workload import Precision
 
 
@@ -46,7 +46,7 @@ EXAMPLES = (
 
 _NAME = re.compile(
     r"(?P<plain>bf16|fp16)|w8a16_(?P<w8>fp8|int8)|w8a8_(?P<both>fp8|int8)(?P<block>_block)?"
-    r"|w4a16_g(?P<group>\d+|k)(?P<asym>_asym)?"
+    r"|w4a16_g(?P<group>[1-9][0-9]{0,8}|k)(?P<asym>_asym)?"
 )
 
 
@@ -72,9 +72,10 @@ class NumberFormat:
             UsageError: no such format.
         """
         found = _NAME.fullmatch(name.strip().lower())
-        if found is None or (found["block"] and found["both"] != "fp8") or found["group"] == "0":
+        if found is None or (found["block"] and found["both"] != "fp8"):
             raise UsageError(
-                f"{name!r} is not a number format.", "Use one of: " + ", ".join(EXAMPLES) + "."
+                f"{shortened(name)!r} is not a number format.",
+                "Use one of: " + ", ".join(EXAMPLES) + ".",
             )
         if found["plain"]:
             return cls(Code(found["plain"]), Code(found["plain"]))

@@ -29,7 +29,7 @@ from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.kernels.references import expected, product
 from kernel_compass.records.contracts import Implementation, Prepared, Target
 from kernel_compass.records.number_format import EXAMPLES, NumberFormat
-from kernel_compass.records.workload import Op, Workload
+from kernel_compass.records.workload import Op, Traffic, Workload
 from kernel_compass.validation.fidelity import check_fidelity
 
 MORE_FORMATS = ("w4a16_g32", "w4a16_g64", "w4a16_g64_asym", "w4a16_g128_asym", "w4a16_gk_asym")
@@ -37,6 +37,8 @@ FORMATS = (*EXAMPLES, *MORE_FORMATS)
 _FEW_FORMATS = tuple(name for name in EXAMPLES if name != "fp16")
 
 TOKENS = (1, 16, 33)
+MORE_TOKENS = (2, 7, 64, 129)
+"""For those to whom a number of tokens costs no compilation."""
 WORKLOADS = (
     Workload(Op.BMM, 3, TOKENS[-1], 128, 256),
     Workload(Op.LINEAR, 1, TOKENS[-1], 512, 384),
@@ -196,7 +198,8 @@ def check_product(one: Implementation, device: str) -> None:
     for request in requests(one, device):
         weight = request.weight()
         prepared = request.prepare(weight)
-        for tokens in filter(request.takes, TOKENS):
+        many = one.name not in SLOW and not is_interpreted(one, device)
+        for tokens in filter(request.takes, (*TOKENS, *MORE_TOKENS) if many else TOKENS):
             a = request.rows(tokens)
             request.assert_product(one.run(prepared, prepared.streamed, a), a, weight)
 
@@ -215,28 +218,39 @@ def check_every_config(one: Implementation, device: str) -> None:
 
 
 def check_strided_views(one: Implementation, device: str) -> None:
-    torch = import_module("torch")
+    """NaN lies around the activations, and what lies around `out` stays."""
     for request in _first_of_each_format(one, device):
-        shape = request.workload
-        weight = request.weight()
-        prepared = request.prepare(weight)
+        prepared = request.prepare(request.weight())
         for tokens in {request.few, *filter(request.takes, (1,))}:
-            room = torch.full(
-                (tokens, shape.heads, shape.columns + 16), 7.0, dtype=request.dtype, device=device
-            )
-            wide = torch.full(
-                (tokens, shape.heads, shape.reduction + 8), 3.0, dtype=request.dtype, device=device
-            )
-            a = wide.transpose(0, 1)[..., : shape.reduction]
-            out = room.transpose(0, 1)[..., 8:-8]
-            if shape.op is Op.LINEAR:
-                a, out = a[0], out[0]
-            a.copy_(request.rows(tokens))
-            returned = one.run(prepared, prepared.streamed, a, out)
-            assert returned.data_ptr() == out.data_ptr(), f"{request}: not the `out` handed in"
-            request.assert_product(out, a, weight, " strided")
-            beside = torch.cat((room[..., :8], room[..., -8:]), dim=-1)
-            assert bool((beside == 7).all()), f"{request}: wrote beside `out`"
+            for shift in (8, 1) if is_asked_for_odd_places(one, device) else (8,):
+                _check_view(request, prepared, tokens, shift)
+
+
+def is_asked_for_odd_places(one: Implementation, device: str) -> bool:
+    """Operands that begin at an odd element: libraries' kernels on a GPU are not asked."""
+    return device == "cpu" or one.provider == "own"
+
+
+def _check_view(request: Request, prepared: Prepared, tokens: int, shift: int) -> None:
+    a, _ = _view_within(request, tokens, request.workload.reduction, shift, float("nan"))
+    out, room = _view_within(request, tokens, request.workload.columns, shift, 7.0)
+    a.copy_(request.rows(tokens))
+    returned = request.one.run(prepared, prepared.streamed, a, out)
+    assert returned.data_ptr() == out.data_ptr(), f"{request}: not the `out` handed in"
+    request.assert_product(out, a, request.weight(), f" strided, from element {shift}")
+    out.fill_(7.0)
+    assert bool((room == 7).all()), f"{request}: wrote beside `out`"
+
+
+def _view_within(
+    request: Request, tokens: int, width: int, shift: int, around: float
+) -> tuple[Any, Any]:
+    """A view `(H, M, width)` of `[M, H, .]` with room on all sides, and all of its memory."""
+    torch = import_module("torch")
+    size = (tokens + 2, request.workload.heads, width + 2 * shift)
+    room = torch.full(size, around, dtype=request.dtype, device=request.device)
+    view = room[1:-1].transpose(0, 1)[..., shift:-shift]
+    return (view[0] if request.workload.op is Op.LINEAR else view), room
 
 
 def check_no_rows(one: Implementation, device: str) -> None:
@@ -253,11 +267,50 @@ def check_follows_its_inputs(one: Implementation, device: str) -> None:
         weight = request.weight()
         prepared = request.prepare(weight)
         a = request.rows(request.few)
-        one.run(prepared, prepared.streamed, a)
+        first = one.run(prepared, prepared.streamed, a)
+        assert first.stride(-1) == 1, f"{request}: the last dimension of its result is not dense"
+        kept = _bits(first)
         a.copy_(request.rows(request.few, seed=9))
         request.assert_product(
             one.run(prepared, prepared.streamed, a), a, weight, " after a change in place"
         )
+        assert _bits(first) == kept, f"{request}: a later result took the place of an earlier one"
+
+
+def check_lets_go_of_its_inputs(one: Implementation, device: str) -> None:
+    """Activations of a step are gone when the step is over."""
+    weak = import_module("torch.multiprocessing.reductions").StorageWeakRef
+    for request in _first_of_each_format(one, device):
+        prepared = request.prepare(request.weight())
+        a = request.rows(request.few)
+        held = weak(a.untyped_storage())
+        one.run(prepared, prepared.streamed, a)
+        del a
+        import_module("gc").collect()
+        assert held.expired(), f"{request}: keeps its activations"
+
+
+def check_hostile_rows(one: Implementation, device: str) -> None:
+    """A row of zeros, a large and a small one; one with NaN spoils no other."""
+    for request in _first_of_each_format(one, device):
+        if request.few < 4:
+            continue
+        weight = request.weight()
+        prepared = request.prepare(weight)
+        a = request.rows(request.few)
+        a[..., 0, :] = 0
+        a[..., 1, :] *= 1e3
+        a[..., 2, :] *= 1e-3
+        output = one.run(prepared, prepared.streamed, a)
+        request.assert_product(output, a, weight, " of hostile rows")
+        assert bool((output[..., 0, :] == 0).all()), f"{request}: a row of zeros has a product"
+        a[..., 3, 5] = float("nan")
+        spoilt = one.run(prepared, prepared.streamed, a)
+        assert bool(spoilt[..., 3, :].isnan().all()) or request.number_format.activation.bits == 8
+        for row in (1, 2):  # by itself: beside the large one nothing else counts
+            rows, what = slice(row, row + 1), f" row {row}"
+            for found in (output, spoilt):
+                request.assert_product(found[..., rows, :], a[..., rows, :], weight, what)
 
 
 def check_inputs_unchanged(one: Implementation, device: str) -> None:
@@ -299,12 +352,24 @@ def _check_bytes_of(request: Request) -> None:
     codes = request.workload.weights * request.number_format.weight.bits // 8
     assert codes <= traffic.weight_bytes <= 1.5 * codes + 4096, f"{request}: {traffic}"
     assert traffic.weight_bytes <= streamed, f"{request}: streams {streamed}, reads {traffic}"
-    assert traffic.flops == request.workload.flops
+    _check_traffic(request, traffic)
     assert 0 <= prepared.added_bytes <= 2 * streamed + 4096, f"{request}: {prepared}"
     if held is not None:  # words that a library keeps beside the tensors it hands out
         assert abs(held - prepared.added_bytes) <= 8192, (
             f"{request}: says {prepared.added_bytes} bytes, holds {held}"
         )
+
+
+def _check_traffic(request: Request, traffic: Traffic) -> None:
+    w, form = request.workload, request.number_format
+    rows, converted = w.heads * w.tokens, form.weight.bits < form.activation.bits
+    assert traffic.flops == w.flops, f"{request}: {traffic}"
+    assert traffic.tokens == w.tokens, f"{request}: {traffic}"
+    assert traffic.activation_bytes == 2 * rows * w.reduction, f"{request}: {traffic}"
+    assert traffic.output_bytes == 2 * rows * w.columns, f"{request}: {traffic}"
+    assert traffic.dequantized_weights == (w.weights if converted else 0), f"{request}: {traffic}"
+    sixteen = form.activation.bits == 16
+    assert traffic.math == ("bf16" if sixteen else form.activation.value), f"{request}: {traffic}"
 
 
 def _held_bytes(prepare: Callable[[], Prepared], device: str) -> int | None:
@@ -379,6 +444,8 @@ CHECKS: tuple[Callable[[Implementation, str], None], ...] = (
     check_strided_views,
     check_no_rows,
     check_follows_its_inputs,
+    check_lets_go_of_its_inputs,
+    check_hostile_rows,
     check_inputs_unchanged,
     check_reads_what_is_streamed,
     check_bytes,

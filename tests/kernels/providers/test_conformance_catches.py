@@ -108,6 +108,95 @@ class WrongShapeOfNothing(CublasBf16):
         return a if a.numel() == 0 else super().run(prepared, streamed, a, out)
 
 
+class SharesItsResult(CublasBf16):
+    def __init__(self) -> None:
+        self.rooms: dict[Any, Any] = {}
+
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        if out is not None:
+            return result
+        room = self.rooms.setdefault(tuple(result.shape), torch.empty_like(result))
+        return room.copy_(result)
+
+
+class TransposesItsResult(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        return result if out is not None else result.mT.contiguous().mT
+
+
+class KeepsActivations(CublasBf16):
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        self.last = a
+        return super().run(prepared, streamed, a, out)
+
+
+class WritesARowMore(CublasBf16):
+    """As tiles of 16 rows without a mask do."""
+
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        if out is not None and out.numel() and not out.is_contiguous():
+            below = out.storage_offset() + out.shape[-2] * out.stride(-2)
+            torch.as_strided(out, (out.shape[-1],), (1,), below).zero_()
+        return result
+
+
+class ReadsBesideItsRows(CublasBf16):
+    """As K padded with zero weights and no mask on activations does."""
+
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        if a.numel() and a.stride(-2) > a.shape[-1]:
+            place = a.storage_offset() + a.shape[-1]
+            result += 0 * torch.as_strided(a, (*a.shape[:-1], 1), a.stride(), place)
+        return result
+
+
+class WantsAlignment(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        return result if a.data_ptr() % 16 == 0 else result.zero_()
+
+
+class DropsRowsAfterTwoTiles(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        result = super().run(prepared, streamed, a, out)
+        result[..., 64:, :] = 0
+        return result
+
+
+class DividesByTheLargest(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        if not a.numel():
+            return super().run(prepared, streamed, a, out)
+        largest = a.abs().amax(-1, keepdim=True)
+        return super().run(prepared, streamed, a / largest, out).mul_(largest)
+
+
+class SpreadsNaN(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        return super().run(prepared, streamed, a, out).add_(0 * a.sum())
+
+
+class ForgetsNaN(CublasBf16):
+    def run(self, prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) -> Any:
+        return super().run(prepared, streamed, a.nan_to_num(), out)
+
+
+def miscounted(name: str, value: object) -> type[CublasBf16]:
+    """Says something else of its traffic."""
+
+    def traffic(self: CublasBf16, *args: Any) -> Any:
+        return replace(CublasBf16.traffic(self, *args), **{name: value})
+
+    return type(f"Miscounts_{name}", (CublasBf16,), {"traffic": traffic})
+
+
 DEFECTS: list[tuple[type[CublasBf16], Callable[[Implementation, str], None]]] = [
     (Captured, conformance.check_reads_what_is_streamed),
     (IgnoresOut, conformance.check_strided_views),
@@ -123,6 +212,21 @@ DEFECTS: list[tuple[type[CublasBf16], Callable[[Implementation, str], None]]] = 
     (RefusesWithoutAWord, conformance.check_refusals_have_reasons),
     (NoSpace, conformance.check_space),
     (WrongShapeOfNothing, conformance.check_no_rows),
+    (SharesItsResult, conformance.check_follows_its_inputs),
+    (TransposesItsResult, conformance.check_follows_its_inputs),
+    (KeepsActivations, conformance.check_lets_go_of_its_inputs),
+    (WritesARowMore, conformance.check_strided_views),
+    (ReadsBesideItsRows, conformance.check_strided_views),
+    (WantsAlignment, conformance.check_strided_views),
+    (DropsRowsAfterTwoTiles, conformance.check_product),
+    (DividesByTheLargest, conformance.check_hostile_rows),
+    (SpreadsNaN, conformance.check_hostile_rows),
+    (ForgetsNaN, conformance.check_hostile_rows),
+    (miscounted("activation_bytes", 0), conformance.check_bytes),
+    (miscounted("output_bytes", 0), conformance.check_bytes),
+    (miscounted("tokens", 4711), conformance.check_bytes),
+    (miscounted("dequantized_weights", 1), conformance.check_bytes),
+    (miscounted("math", "int8"), conformance.check_bytes),
 ]
 
 

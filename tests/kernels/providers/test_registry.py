@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -194,3 +195,41 @@ def test_the_registry_imports_no_library() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == len(all_implementations())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("mismatch\nof versions"), SystemExit("no license")])
+def test_a_library_that_fails_when_asked_costs_itself_alone(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fails(*_: object) -> str | None:
+        raise error
+
+    monkeypatch.setattr(type(implementation("cublas_bf16")), "supports", fails)
+    found = implementations_for(DENSE, NumberFormat.parse("bf16"), H200)
+    reason = found.refused["cublas_bf16"]
+    assert f"({type(error).__name__}: {str(error).splitlines()[0]})" in reason
+    assert len(found.usable) + len(found.refused) == len(all_implementations())
+
+
+def test_a_broken_triton_leaves_the_other_libraries(tmp_path: Path) -> None:
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text("raise RuntimeError('no libcuda')")
+    program = (
+        "from kernel_compass.kernels.providers.registry import implementations_for\n"
+        "from kernel_compass.records.contracts import Target\n"
+        "from kernel_compass.records.number_format import NumberFormat\n"
+        "from kernel_compass.records.workload import Op, Workload\n"
+        "found = implementations_for(Workload(Op.LINEAR, 1, 16, 4096, 4096),\n"
+        "    NumberFormat.parse('w8a8_fp8'), Target('cuda', (9, 0), 'x', 132))\n"
+        "print(found.refused['own_w8a8'])"
+    )
+    path = [str(tmp_path), *(p for p in sys.path if p.endswith("src"))]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.strip()
+    assert "RuntimeError: no libcuda" in found or "torch and triton are not installed" in found

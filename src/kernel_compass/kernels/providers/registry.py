@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from kernel_compass.errors import UsageError
+from kernel_compass.errors import UsageError, shortened
 from kernel_compass.kernels.providers import gemlite, humming, own, torch_library, torchao
 from kernel_compass.records.contracts import Implementation, Provider, Target
 from kernel_compass.records.number_format import NumberFormat
@@ -59,9 +59,21 @@ def implementations_for(workload: Workload, number_format: NumberFormat, target:
     """Who can compute `workload` in `number_format` on `target`."""
     usable, refused = [], {}
     for one in all_implementations():
-        reason = one.supports(workload, number_format, target)
+        reason = _objection(one, workload, number_format, target)
         if reason is None:
             usable.append(one)
         else:
             refused[one.name] = reason
     return Choice(tuple(usable), refused)
+
+
+def _objection(
+    one: Implementation, workload: Workload, number_format: NumberFormat, target: Target
+) -> str | None:
+    """Why it cannot; a library that fails when it is asked costs itself alone."""
+    try:
+        return one.supports(workload, number_format, target)
+    except (Exception, SystemExit) as error:
+        lines = str(error).strip().splitlines()
+        what = ": ".join([type(error).__name__, *lines[:1]])
+        return f"its library fails when it is imported or asked ({shortened(what)})"
