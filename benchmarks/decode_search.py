@@ -134,8 +134,10 @@ def warpgroups(w: Workload, f: NumberFormat) -> Iterator[DecodeConfig]:
     else:
         for r, wn, rows, m in product(fragments, (4, 8), (64, 128), sizes):
             yield DecodeConfig("wgmma", r, wn, rows=rows, tokens=m)
-        for r, m in product(fragments, sizes):
-            yield DecodeConfig("wgmma", r, 4, rows=128, tokens=m, split=2)
+        for r, wn, wk, rows, m in product(fragments, (1, 2), (4, 8), (64, 128), (16, 32)):
+            if wk * rows == 512 and w.heads * m <= 1024:
+                yield DecodeConfig("mma", r, wn, wk, 1, rows, m)
+                yield DecodeConfig("mma", r, wn, wk, 1, rows, m, hold=True)
 
 
 def deeper(w: Workload, f: NumberFormat) -> Iterator[DecodeConfig]:
@@ -143,7 +145,7 @@ def deeper(w: Workload, f: NumberFormat) -> Iterator[DecodeConfig]:
     run = 2 if f.weight is Code.INT4 else 1
     m = min(64, max(8, 1 << (w.tokens - 1).bit_length()))
     if w.tokens <= 4:
-        for r, wk, ahead in product((run, 2 * run), (4, 8), (2, 3)):
+        for r, wk, ahead in product((run, 2 * run), (4, 8, 16), (1, 2, 3)):
             yield DecodeConfig("mma", r, 1, wk, 1, 128, m, ahead=ahead)
     steps = -(-w.reduction // 128)
     for r, wn in ((run, 4), (run, 8), (2 * run, 4)):
@@ -245,6 +247,7 @@ def precompile(job: tuple[str, dict[str, Any], tuple[int, int, int, int]]) -> st
             super().__init__(dtype)
             self.shape = shape
             self.dims = shape
+            self.device = "meta"
 
         def stride(self, d: int) -> int:
             size = 1
@@ -385,6 +388,9 @@ def main() -> None:
     parser.add_argument("--near", type=Path, help="an earlier search: its best, and beside them")
     parser.add_argument("--top", type=int, default=5)
     parser.add_argument("--least-tokens", type=int, default=1)
+    parser.add_argument(
+        "--only", help="shapes as they are printed, e.g. 16x64x512x128,1x24576x1536"
+    )
     parser.add_argument("--compile-only", action="store_true")
     args = parser.parse_args()
     import torch
@@ -393,6 +399,8 @@ def main() -> None:
     sections = args.sections.split(",")
     plan = [c for s in sections for c in cells(s, args.formats.split(","))]
     plan = [(w, f) for w, f in plan if wanted(w, f) and w.tokens >= args.least_tokens]
+    if args.only:
+        plan = [(w, f) for w, f in plan if w.shape_text.split()[1] in args.only.split(",")]
     shapes = [(w, f, (w.heads, w.tokens, w.reduction, w.columns)) for w, f in plan]
     compile_all(
         [

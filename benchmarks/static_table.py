@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from kernel_compass.kernels import q_absorb_rope, v_up_group_quant
-from kernel_compass.kernels.decode import DecodeConfig, launch
+from kernel_compass.kernels.decode import DecodeConfig, counters_of, launch
 from kernel_compass.kernels.decode_table import choose, rows
 from kernel_compass.kernels.fragments import pack
 from kernel_compass.kernels.plain_layouts import pack_plain
@@ -154,7 +154,9 @@ def decode_case(
     label = " ".join(f"{k}={v}" for k, v in asdict(config).items() if v != _PLAINEST[k])
     sizes = _sizes(workload)
     return Case(
-        f"decode {name} {sizes} {label}", capability, lambda: launch(packed, a, out, config)
+        f"decode {name} {sizes} {label}",
+        capability,
+        lambda: launch(packed, a, out, config, counters=counters_of(packed, config)),
     )
 
 

@@ -10,6 +10,9 @@ ODD_CONFIGS = (
     DecodeConfig("mma", 2, 1, 4, 2, 64, 16, 1, hold=True),
     DecodeConfig("mma", 4, 2, 2, 1, 64, 16, 1),
     DecodeConfig("wgmma", 2, 4, rows=64, tokens=32),
+    DecodeConfig("wgmma", 2, 4, rows=64, tokens=16, split=3),
+    DecodeConfig("wgmma", 2, 4, rows=64, tokens=64, split=2, registers=168),
+    DecodeConfig("mma", 2, 1, 1, 1, 64, 16, ahead=2),
     DecodeConfig("plain", 4, 4, rows=64, tokens=16),
 )
 ODD_SHAPES = ((2, 7, 328, 90), (1, 40, 512, 128))

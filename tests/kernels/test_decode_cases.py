@@ -20,4 +20,4 @@ def test_configurations_of_the_gpu_tests_are_legal(name, config):
 def test_a_program_wider_than_the_weight_is_not():
     narrow = Workload(Op.BMM, 1, 40, 512, 64)
     refused = [c for c in ODD_CONFIGS if not legal(c, narrow, NumberFormat.parse("bf16"))]
-    assert [c.fragments * c.warps_n for c in refused] == [8, 8]
+    assert [c.fragments * c.warps_n for c in refused] == [8, 8, 8, 8]

@@ -9,7 +9,12 @@ torch = pytest.importorskip("torch", reason="needs torch")
 from decode_cases import ODD_CONFIGS, ODD_FORMATS, ODD_SHAPES  # noqa: E402
 
 from kernel_compass.api.kernel_checks import check_fidelity  # noqa: E402
-from kernel_compass.kernels.decode import DecodeConfig, launch  # noqa: E402
+from kernel_compass.kernels.decode import (  # noqa: E402
+    COUNTED_TILES,
+    DecodeConfig,
+    counters_of,
+    launch,
+)
 from kernel_compass.kernels.fragments import pack  # noqa: E402
 from kernel_compass.kernels.providers.registry import implementation  # noqa: E402
 from kernel_compass.kernels.quantize import quantize  # noqa: E402
@@ -61,7 +66,46 @@ def test_products_are_right(name, shape):
 def test_configurations_are_right_at_odd_sizes(name, config):
     for shape in ODD_SHAPES:
         weight, a, out = operands(name, *shape)
-        launch(pack(weight), a, out, config)
+        packed = pack(weight)
+        launch(packed, a, out, config, counters=counters_of(packed, config))
+        found = check_fidelity(out, a, weight)
+        assert found.passed, found.reason
+
+
+@HOPPER
+@pytest.mark.parametrize("name", ["bf16", "w8a16_fp8", "w4a16_gk"])
+@pytest.mark.parametrize("tokens", [1, 16 * COUNTED_TILES + 5])
+def test_programs_that_share_k_repeat_to_the_bit_and_leave_their_counters_at_zero(name, tokens):
+    weight, a, out = operands(name, 1, tokens, 4096, 320)
+    packed = pack(weight)
+    config = DecodeConfig("wgmma", 2, 4, rows=128, tokens=16, split=5)
+    counters = counters_of(packed, config)
+    launch(packed, a, out, config, counters=counters)
+    first = out.clone()
+    found = check_fidelity(first, a, weight)
+    assert found.passed, found.reason
+    for _ in range(20):
+        out.fill_(float("nan"))
+        launch(packed, a, out, config, counters=counters)
+        assert torch.equal(out, first)
+    assert not counters.any()
+
+
+@HOPPER
+def test_a_weight_whose_programs_share_k_is_used_as_any_other():
+    config = DecodeConfig("wgmma", 1, 4, rows=128, tokens=16, split=4).as_config()
+    workload = Workload(Op.LINEAR, 1, 16, 2048, 256)
+    weight, a, out = operands("w8a16_fp8", 1, 16, 2048, 256)
+    one = implementation("own_decode")
+    prepared = one.prepare(weight, workload, config)
+    one.run(prepared, prepared.streamed, a[0], out[0])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        one.run(prepared, prepared.streamed, a[0], out[0])
+    for _ in range(3):
+        a.copy_(torch.randn_like(a))
+        out.fill_(float("nan"))
+        graph.replay()
         found = check_fidelity(out, a, weight)
         assert found.passed, found.reason
 

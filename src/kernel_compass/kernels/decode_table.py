@@ -22,9 +22,6 @@ from kernel_compass.records.workload import Workload
 
 ALIKE = {Code.INT8: Code.FP8, Code.FP16: Code.BF16}
 """Codes that use another's rows: as many bits, a conversion of about the same length."""
-FEW = 16
-"""16-bit weights were searched up to so many tokens; beyond, 8-bit weights' rows are closer: both
-turn to the warpgroup unit there."""
 _WEIGHTS = (0.7, 1.0, 1.5, 1.0)
 """How much a factor of two in H, M, K and N counts."""
 
@@ -72,8 +69,6 @@ def choose(
     if not hopper:
         return _plain(workload, number_format, invariant)
     code = ALIKE.get(number_format.weight, number_format.weight)
-    if code is Code.BF16 and workload.tokens > FEW and not invariant:
-        code = Code.FP8
     near = sorted((r for r in rows() if r.code is code), key=lambda row: _distance(row, workload))
     if invariant and near:
         return _invariant(near, workload, number_format)
