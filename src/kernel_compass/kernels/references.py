@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.chunks import chunks, scale_columns
+from kernel_compass.kernels.fp8_sums import lost_bits
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantize import LARGEST, SYMMETRIC_ZERO, linear_weight
 from kernel_compass.kernels.quantized import QuantizedWeight
-from kernel_compass.records.fidelity import Expected
+from kernel_compass.records.fidelity import Deviation, Expected
 from kernel_compass.records.number_format import BLOCK, Code, NumberFormat
 
 __all__ = [
@@ -85,7 +87,7 @@ def product(a: Any, weight: Any) -> Any:
     Raises:
         UsageError: the shapes do not fit.
     """
-    (result,) = _products((a,), weight, (False,))
+    (result,) = _products((a,), weight, 1, lambda sides, part: (sides[0] @ part,))
     return result
 
 
@@ -98,18 +100,40 @@ def expected(a: Any, weight: QuantizedWeight) -> Expected:
     """
     number_format = weight.format
     if number_format.activation.bits == 16:
-        left = a.double()
-        value, magnitude = _products((left, left.abs()), weight, (False, True))
-        return Expected(value, magnitude, weight.reduction)
+        return Expected(*_products((a.double(),), weight, 3, _moments), weight.reduction)
     left = dequantize_activations(quantize_activations(a, number_format))
     steps = _tie_steps(torch_library(), a, number_format)
-    value, magnitude, ties = _products((left, left.abs(), steps), weight, (False, True, True))
     fp8 = number_format.activation is Code.FP8 and number_format.weight is Code.FP8
-    return Expected(value, magnitude, weight.reduction, ties, fp8)
+    if fp8:
+        found = _products((left, steps), weight, 9, _fp8_terms)
+    else:
+        found = _products((left, steps), weight, 6, _quantized_terms)
+    lost = Deviation(*found[6:]) if fp8 else None
+    return Expected(*found[:3], weight.reduction, Deviation(*found[3:6]), lost)
 
 
-def _products(lefts: tuple[Any, ...], weight: Any, absolute: tuple[bool, ...]) -> list[Any]:
-    """Several left sides with one pass over the weight, or over its absolute values."""
+def _moments(sides: tuple[Any, ...], part: Any) -> tuple[Any, ...]:
+    (left,) = sides
+    return left @ part, left.abs() @ part.abs(), left.square() @ part.square()
+
+
+def _quantized_terms(sides: tuple[Any, ...], part: Any) -> tuple[Any, ...]:
+    left, steps = sides
+    shift, most, squares = _moments((steps,), part)
+    return *_moments((left,), part), most, shift, squares
+
+
+def _fp8_terms(sides: tuple[Any, ...], part: Any) -> tuple[Any, ...]:
+    return *_quantized_terms(sides, part), *lost_bits(sides[0], part)
+
+
+def _products(
+    lefts: tuple[Any, ...],
+    weight: Any,
+    count: int,
+    terms: Callable[[tuple[Any, ...], Any], tuple[Any, ...]],
+) -> list[Any]:
+    """`count` results of `terms(sides, part of the weight)`, with one pass over the weight."""
     torch = torch_library()
     heads, reduction, columns = (int(n) for n in _weight_shape(weight))
     flat = lefts[0].ndim == 2
@@ -122,16 +146,12 @@ def _products(lefts: tuple[Any, ...], weight: Any, absolute: tuple[bool, ...]) -
         )
     rows = lefts[0].shape[-2]
     sides = [left.reshape(heads, rows, reduction).double() for left in lefts]
-    device = sides[0].device
-    results = [torch.empty(heads, rows, columns, dtype=torch.float64, device=device) for _ in sides]
+    shape, device = (heads, rows, columns), sides[0].device
+    results = [torch.empty(shape, dtype=torch.float64, device=device) for _ in range(count)]
     for head, column in chunks(heads, reduction, columns):
-        part = _dequantize_part(weight, head, column)
-        for side, result, _ in (x for x in zip(sides, results, absolute, strict=True) if not x[2]):
-            result[head, :, column] = side[head] @ part
-        if any(absolute):
-            part = part.abs_()
-        for side, result, _ in (x for x in zip(sides, results, absolute, strict=True) if x[2]):
-            result[head, :, column] = side[head] @ part
+        found = terms(tuple(side[head] for side in sides), _dequantize_part(weight, head, column))
+        for result, piece in zip(results, found, strict=True):
+            result[head, :, column] = piece
     return [result.reshape(rows, columns) if flat else result for result in results]
 
 
@@ -201,7 +221,8 @@ def _activation_scales(torch: Any, a: Any, number_format: NumberFormat) -> tuple
 
 
 def _tie_steps(torch: Any, a: Any, number_format: NumberFormat) -> Any:
-    """`(..., M, K)`: by how much another honest rounding of an activation may differ."""
+    """`(..., M, K)`: by how much another honest rounding of an activation may differ; its sign is
+    the activation's."""
     scales, group = _activation_scales(torch, a, number_format)
     scales = _along_row(scales, group, a.shape[-1]).double()
     ratio = (a.double() / scales).nan_to_num(0.0)
@@ -209,7 +230,7 @@ def _tie_steps(torch: Any, a: Any, number_format: NumberFormat) -> Any:
         _round_to_codes(torch, ratio * (1 + width), number_format.activation).double()
         for width in (-TIE_WIDTH, TIE_WIDTH)
     )
-    return (high - low).abs() * scales
+    return (high - low) * scales
 
 
 def _round_to_codes(torch: Any, ratio: Any, code: Code) -> Any:

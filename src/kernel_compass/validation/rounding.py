@@ -31,18 +31,23 @@ of the error may be `limit ||R||`: rounding to bfloat16 costs 1.66e-3 of it, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import hypot, sqrt
 from typing import Any
 
 from kernel_compass.errors import UsageError
-from kernel_compass.records.fidelity import Expected
+from kernel_compass.records.fidelity import Deviation, Expected
 
 FROBENIUS_LIMIT = 2.5e-3
 ROUNDED_WEIGHTS_LIMIT = 4e-3
-_ENOUGH = 200
-_CHANCE = 10.4
-"""ln(1e9) / 2."""
+_RMS = 0.43
+"""Root mean square of a rounding to nearest, in half an ulp relative to the number."""
+_WEIGHT_HALF_ULP = 2.0**-8
+_CHANCE = 20.7
+"""ln(1e9)."""
+_SIGMAS = 6.0
+"""Of an element: passed by chance once in 5e8."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +84,13 @@ def output_type(output: Any) -> OutputType:
 
 def element_bound(expected: Expected, kind: OutputType, rounded_weights: bool = False) -> Any:
     """What the error of each element may be; this module's text derives it."""
-    share = (expected.reduction + 16) * 2.0**-23 + _operand_share(expected, rounded_weights)
+    share = (expected.reduction + 16) * 2.0**-23 + (_WEIGHT_HALF_ULP if rounded_weights else 0.0)
     inner = share * expected.magnitude
     inner += (expected.reduction + 1) * 2.0**-126 + kind.lost
     if expected.ties is not None:
-        inner += expected.ties
+        inner += _element_part(expected.ties, _of_ties)
+    if expected.fp8_sums is not None:
+        inner += _element_part(expected.fp8_sums, _of_losses)
     return kind.half_ulp * expected.value.abs() + (1 + kind.half_ulp) * inner
 
 
@@ -93,15 +100,53 @@ def whole_bound(
     """What the norm of the error over judged elements may be; this module's text derives it."""
     reference = expected.value.where(judged, 0.0)
     size, magnitude = norm(reference), norm(expected.magnitude.where(judged, 0.0))
-    count = _effective_count(reference)
-    mean = (0.43 * kind.half_ulp) ** 2 + kind.half_ulp**2 * sqrt(_CHANCE / max(count, 1))
-    share = max(limit, min(kind.half_ulp, sqrt(mean)))
-    parts = [share * size, sqrt(expected.reduction) * 2.0**-23 * magnitude]
+    count = _effective_count(reference.square())
+    mean = (_RMS * kind.half_ulp) ** 2 + kind.half_ulp**2 * sqrt(_CHANCE / 2 / max(count, 1))
+    share = max(min(limit, FROBENIUS_LIMIT), min(kind.half_ulp, sqrt(mean)))
+    parts = [share * size]
+    if rounded_weights:
+        strays = _strays(expected.squares.where(judged, 0.0)) * _RMS
+        parts.append(_WEIGHT_HALF_ULP * min(strays, magnitude))
+    parts = [max(limit * size, hypot(*parts)), sqrt(expected.reduction) * 2.0**-23 * magnitude]
     parts.append(sqrt(float(judged.sum())) * kind.lost)
-    if count < _ENOUGH:
-        parts.append(_operand_share(expected, rounded_weights) * magnitude)
-    ties = 0.0 if expected.ties is None else norm(expected.ties.where(judged, 0.0))
+    if expected.fp8_sums is not None:
+        parts.append(_whole_part(expected.fp8_sums, judged, _of_losses))
+    ties = 0.0
+    if expected.ties is not None:
+        ties = _whole_part(expected.ties, judged, _of_ties)
     return hypot(*parts) + ties
+
+
+def _of_ties(shift: Any, strays: Any) -> Any:
+    """The most that `q shift + (q - q^2)^1/2 strays` comes to, q the share that falls otherwise."""
+    return (shift + (shift**2 + strays**2) ** 0.5) / 2
+
+
+def _of_losses(shift: Any, strays: Any) -> Any:
+    return (shift**2 + strays**2) ** 0.5
+
+
+def _element_part(deviation: Deviation, together: Callable[[Any, Any], Any]) -> Any:
+    likely = together(deviation.shift.abs(), _SIGMAS * deviation.squares.sqrt())
+    return likely.minimum(deviation.most)
+
+
+def _whole_part(
+    deviation: Deviation, judged: Any, together: Callable[[Any, Any], Any]
+) -> float:
+    shift, strays = norm(deviation.shift.where(judged, 0.0)), deviation.squares.where(judged, 0.0)
+    likely = together(shift, _strays(strays))
+    return min(float(likely), norm(deviation.most.where(judged, 0.0)))
+
+
+def _strays(squares: Any) -> float:
+    """The norm that independent errors of these variances do not exceed.
+
+    Rows of an output share the weights, and may be alike: only columns are counted as independent.
+    """
+    total = float(squares.sum())
+    count = max(_effective_count(squares.sum(-2)), 1)
+    return sqrt(total * (1 + 2 * sqrt(_CHANCE / count) + 2 * _CHANCE / count))
 
 
 def norm(values: Any) -> float:
@@ -112,14 +157,10 @@ def norm(values: Any) -> float:
     return largest * sqrt(float((values / largest).square().sum()))
 
 
-def _operand_share(expected: Expected, rounded_weights: bool) -> float:
-    return (2.0**-8 if rounded_weights else 0.0) + (2.0**-7 if expected.fp8_products else 0.0)
-
-
-def _effective_count(reference: Any) -> float:
+def _effective_count(energies: Any) -> float:
     """How many equal elements would average as much; 0 where all are 0."""
-    largest = float(reference.abs().max())
+    largest = float(energies.max())
     if not largest:
         return 0.0
-    squares = (reference / largest).square()
-    return float(squares.sum()) ** 2 / float(squares.square().sum())
+    parts = energies / largest
+    return float(parts.sum()) ** 2 / float(parts.square().sum())
