@@ -28,13 +28,15 @@ class Expected:
     magnitude: Any
     """`|A| |W|`, the same shape: what rounding errors of the sum scale with."""
     squares: Any
-    """`A^2 W^2`, the same shape: what independent roundings of the products scale with."""
+    """`A^2 W^2`, the same shape: what sums of products in any order wander about."""
     reduction: int
     """K."""
     ties: Deviation | None = None
     """Where activations are quantized in the kernel: `T |W|`, `t W`, `t^2 W^2`; t is the step, with
     the activation's sign, of those codes that lie so near to a tie that another honest division
     rounds them the other way, and T = |t|; else `None`."""
+    roundings: tuple[Any, ...] = ()
+    """`A (W' - W)`, one for each way W' in which kernels round scaled weights to bfloat16."""
     fp8_sums: Deviation | None = None
     """Both operands are fp8: what tensor cores lose that add those in fewer bits; else `None`."""
 

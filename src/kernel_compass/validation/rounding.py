@@ -39,11 +39,9 @@ from typing import Any
 from kernel_compass.errors import UsageError
 from kernel_compass.records.fidelity import Deviation, Expected
 
-FROBENIUS_LIMIT = 2.5e-3
 ROUNDED_WEIGHTS_LIMIT = 4e-3
 _RMS = 0.43
-"""Root mean square of a rounding to nearest, in half an ulp relative to the number."""
-_WEIGHT_HALF_ULP = 2.0**-8
+"""Root mean square of a rounding to nearest; 1 is half an ulp of a number of mantissa 1."""
 _CHANCE = 20.7
 """ln(1e9)."""
 _SIGMAS = 6.0
@@ -59,22 +57,24 @@ class OutputType:
     largest: float
     lost: float
     """Absolute error of a result so small that it is subnormal or flushed."""
+    limit: float
+    """Of the relative Frobenius error."""
 
 
 OUTPUT_TYPES = {
-    "bfloat16": OutputType(2.0**-8, 3.3895313892515355e38, 2.0**-126),
-    "float16": OutputType(2.0**-11, 65504.0, 2.0**-25),
-    "float32": OutputType(2.0**-24, 3.4028234663852886e38, 2.0**-126),
+    "bfloat16": OutputType(2.0**-8, 3.3895313892515355e38, 2.0**-126, 2.5e-3),
+    "float16": OutputType(2.0**-11, 65504.0, 2.0**-25, 3.2e-4),
+    "float32": OutputType(2.0**-24, 3.4028234663852886e38, 2.0**-126, 3.2e-4),
 }
 
 
-def output_type(output: Any) -> OutputType:
-    """The type of a tensor.
+def output_type(dtype: Any) -> OutputType:
+    """The type of a tensor with this `dtype`.
 
     Raises:
         UsageError: no type that outputs are judged in.
     """
-    name = str(output.dtype).removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
     if name not in OUTPUT_TYPES:
         raise UsageError(
             f"An output of {name} cannot be judged.", "Types: " + ", ".join(OUTPUT_TYPES) + "."
@@ -84,8 +84,10 @@ def output_type(output: Any) -> OutputType:
 
 def element_bound(expected: Expected, kind: OutputType, rounded_weights: bool = False) -> Any:
     """What the error of each element may be; this module's text derives it."""
-    share = (expected.reduction + 16) * 2.0**-23 + (_WEIGHT_HALF_ULP if rounded_weights else 0.0)
-    inner = share * expected.magnitude
+    sums = expected.value.abs() + _SIGMAS * expected.squares.sqrt()
+    inner = (expected.reduction + 16) * 2.0**-23 * sums.minimum(expected.magnitude)
+    if rounded_weights:
+        inner += _largest(2.0**-8 * expected.magnitude, *expected.roundings)
     inner += (expected.reduction + 1) * 2.0**-126 + kind.lost
     if expected.ties is not None:
         inner += _element_part(expected.ties, _of_ties)
@@ -95,26 +97,32 @@ def element_bound(expected: Expected, kind: OutputType, rounded_weights: bool = 
 
 
 def whole_bound(
-    expected: Expected, judged: Any, kind: OutputType, limit: float, rounded_weights: bool = False
+    expected: Expected, judged: Any, dtype: Any, limit: float, rounded_weights: bool = False
 ) -> float:
     """What the norm of the error over judged elements may be; this module's text derives it."""
-    reference = expected.value.where(judged, 0.0)
-    size, magnitude = norm(reference), norm(expected.magnitude.where(judged, 0.0))
-    count = _effective_count(reference.square())
-    mean = (_RMS * kind.half_ulp) ** 2 + kind.half_ulp**2 * sqrt(_CHANCE / 2 / max(count, 1))
-    share = max(min(limit, FROBENIUS_LIMIT), min(kind.half_ulp, sqrt(mean)))
-    parts = [share * size]
-    if rounded_weights:
-        strays = _strays(expected.squares.where(judged, 0.0)) * _RMS
-        parts.append(_WEIGHT_HALF_ULP * min(strays, magnitude))
-    parts = [max(limit * size, hypot(*parts)), sqrt(expected.reduction) * 2.0**-23 * magnitude]
-    parts.append(sqrt(float(judged.sum())) * kind.lost)
+    value = expected.value.where(judged, 0.0)
+    magnitude = norm(expected.magnitude.where(judged, 0.0))
+    moves = [sqrt(expected.reduction) * 2.0**-23 * magnitude]
     if expected.fp8_sums is not None:
-        parts.append(_whole_part(expected.fp8_sums, judged, _of_losses))
+        moves.append(_whole_part(expected.fp8_sums, judged, _of_losses))
     ties = 0.0
     if expected.ties is not None:
         ties = _whole_part(expected.ties, judged, _of_ties)
-    return hypot(*parts) + ties
+    shifts = (x.where(judged, 0.0) for x in expected.roundings) if rounded_weights else ()
+    exact = (value, *(value + shift for shift in shifts))
+    written = max(_written(value, x, dtype, hypot(*moves) + ties) for x in exact)
+    lost = sqrt(float(judged.sum())) * output_type(dtype).lost
+    return hypot(max(limit * norm(value), written), lost, *moves) + ties
+
+
+def _written(value: Any, exact: Any, dtype: Any, moved: float) -> float:
+    """How far from `value` results are that are `exact` but for a vector of norm `moved`, once they
+    are rounded to a type: without what that vector adds itself."""
+    rounding, half_ulp = exact.to(dtype).double() - value, output_type(dtype).half_ulp
+    chance = half_ulp**2 * sqrt(_CHANCE / 2 / max(_effective_count(exact.square()), 1))
+    likely = sqrt((_RMS * half_ulp) ** 2 + chance)
+    most = norm(exact - value) + min(half_ulp, likely) * norm(exact)
+    return max(norm(rounding), min(norm(rounding) + moved, most))
 
 
 def _of_ties(shift: Any, strays: Any) -> Any:
@@ -137,6 +145,12 @@ def _whole_part(
     shift, strays = norm(deviation.shift.where(judged, 0.0)), deviation.squares.where(judged, 0.0)
     likely = together(shift, _strays(strays))
     return min(float(likely), norm(deviation.most.where(judged, 0.0)))
+
+
+def _largest(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first.maximum(other.abs())
+    return first
 
 
 def _strays(squares: Any) -> float:
