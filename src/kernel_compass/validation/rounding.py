@@ -31,18 +31,21 @@ of the error may be `limit ||R||`: rounding to bfloat16 costs 1.66e-3 of it, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import hypot, sqrt
 from typing import Any
 
 from kernel_compass.errors import UsageError
-from kernel_compass.records.fidelity import Expected
+from kernel_compass.records.fidelity import Deviation, Expected
 
-FROBENIUS_LIMIT = 2.5e-3
 ROUNDED_WEIGHTS_LIMIT = 4e-3
-_ENOUGH = 200
-_CHANCE = 10.4
-"""ln(1e9) / 2."""
+_RMS = 0.43
+"""Root mean square of a rounding to nearest; 1 is half an ulp of a number of mantissa 1."""
+_CHANCE = 20.7
+"""ln(1e9)."""
+_SIGMAS = 6.0
+"""Of an element: passed by chance once in 5e8."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +57,24 @@ class OutputType:
     largest: float
     lost: float
     """Absolute error of a result so small that it is subnormal or flushed."""
+    limit: float
+    """Of the relative Frobenius error."""
 
 
 OUTPUT_TYPES = {
-    "bfloat16": OutputType(2.0**-8, 3.3895313892515355e38, 2.0**-126),
-    "float16": OutputType(2.0**-11, 65504.0, 2.0**-25),
-    "float32": OutputType(2.0**-24, 3.4028234663852886e38, 2.0**-126),
+    "bfloat16": OutputType(2.0**-8, 3.3895313892515355e38, 2.0**-126, 2.5e-3),
+    "float16": OutputType(2.0**-11, 65504.0, 2.0**-25, 3.2e-4),
+    "float32": OutputType(2.0**-24, 3.4028234663852886e38, 2.0**-126, 3.2e-4),
 }
 
 
-def output_type(output: Any) -> OutputType:
-    """The type of a tensor.
+def output_type(dtype: Any) -> OutputType:
+    """The type of a tensor with this `dtype`.
 
     Raises:
         UsageError: no type that outputs are judged in.
     """
-    name = str(output.dtype).removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
     if name not in OUTPUT_TYPES:
         raise UsageError(
             f"An output of {name} cannot be judged.", "Types: " + ", ".join(OUTPUT_TYPES) + "."
@@ -79,29 +84,83 @@ def output_type(output: Any) -> OutputType:
 
 def element_bound(expected: Expected, kind: OutputType, rounded_weights: bool = False) -> Any:
     """What the error of each element may be; this module's text derives it."""
-    share = (expected.reduction + 16) * 2.0**-23 + _operand_share(expected, rounded_weights)
-    inner = share * expected.magnitude
+    sums = expected.value.abs() + _SIGMAS * expected.squares.sqrt()
+    inner = (expected.reduction + 16) * 2.0**-23 * sums.minimum(expected.magnitude)
+    if rounded_weights:
+        inner += _largest(2.0**-8 * expected.magnitude, *expected.roundings)
     inner += (expected.reduction + 1) * 2.0**-126 + kind.lost
     if expected.ties is not None:
-        inner += expected.ties
+        inner += _element_part(expected.ties, _of_ties)
+    if expected.fp8_sums is not None:
+        inner += _element_part(expected.fp8_sums, _of_losses)
     return kind.half_ulp * expected.value.abs() + (1 + kind.half_ulp) * inner
 
 
 def whole_bound(
-    expected: Expected, judged: Any, kind: OutputType, limit: float, rounded_weights: bool = False
+    expected: Expected, judged: Any, dtype: Any, limit: float, rounded_weights: bool = False
 ) -> float:
     """What the norm of the error over judged elements may be; this module's text derives it."""
-    reference = expected.value.where(judged, 0.0)
-    size, magnitude = norm(reference), norm(expected.magnitude.where(judged, 0.0))
-    count = _effective_count(reference)
-    mean = (0.43 * kind.half_ulp) ** 2 + kind.half_ulp**2 * sqrt(_CHANCE / max(count, 1))
-    share = max(limit, min(kind.half_ulp, sqrt(mean)))
-    parts = [share * size, sqrt(expected.reduction) * 2.0**-23 * magnitude]
-    parts.append(sqrt(float(judged.sum())) * kind.lost)
-    if count < _ENOUGH:
-        parts.append(_operand_share(expected, rounded_weights) * magnitude)
-    ties = 0.0 if expected.ties is None else norm(expected.ties.where(judged, 0.0))
-    return hypot(*parts) + ties
+    value = expected.value.where(judged, 0.0)
+    magnitude = norm(expected.magnitude.where(judged, 0.0))
+    moves = [sqrt(expected.reduction) * 2.0**-23 * magnitude]
+    if expected.fp8_sums is not None:
+        moves.append(_whole_part(expected.fp8_sums, judged, _of_losses))
+    ties = 0.0
+    if expected.ties is not None:
+        ties = _whole_part(expected.ties, judged, _of_ties)
+    shifts = (x.where(judged, 0.0) for x in expected.roundings) if rounded_weights else ()
+    exact = (value, *(value + shift for shift in shifts))
+    written = max(_written(value, x, dtype, hypot(*moves) + ties) for x in exact)
+    lost = sqrt(float(judged.sum())) * output_type(dtype).lost
+    return hypot(max(limit * norm(value), written), lost, *moves) + ties
+
+
+def _written(value: Any, exact: Any, dtype: Any, moved: float) -> float:
+    """How far from `value` results are that are `exact` but for a vector of norm `moved`, once they
+    are rounded to a type: without what that vector adds itself."""
+    rounding, half_ulp = exact.to(dtype).double() - value, output_type(dtype).half_ulp
+    chance = half_ulp**2 * sqrt(_CHANCE / 2 / max(_effective_count(exact.square()), 1))
+    likely = sqrt((_RMS * half_ulp) ** 2 + chance)
+    most = norm(exact - value) + min(half_ulp, likely) * norm(exact)
+    return max(norm(rounding), min(norm(rounding) + moved, most))
+
+
+def _of_ties(shift: Any, strays: Any) -> Any:
+    """The most that `q shift + (q - q^2)^1/2 strays` comes to, q the share that falls otherwise."""
+    return (shift + (shift**2 + strays**2) ** 0.5) / 2
+
+
+def _of_losses(shift: Any, strays: Any) -> Any:
+    return (shift**2 + strays**2) ** 0.5
+
+
+def _element_part(deviation: Deviation, together: Callable[[Any, Any], Any]) -> Any:
+    likely = together(deviation.shift.abs(), _SIGMAS * deviation.squares.sqrt())
+    return likely.minimum(deviation.most)
+
+
+def _whole_part(
+    deviation: Deviation, judged: Any, together: Callable[[Any, Any], Any]
+) -> float:
+    shift, strays = norm(deviation.shift.where(judged, 0.0)), deviation.squares.where(judged, 0.0)
+    likely = together(shift, _strays(strays))
+    return min(float(likely), norm(deviation.most.where(judged, 0.0)))
+
+
+def _largest(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first.maximum(other.abs())
+    return first
+
+
+def _strays(squares: Any) -> float:
+    """The norm that independent errors of these variances do not exceed.
+
+    Rows of an output share the weights, and may be alike: only columns are counted as independent.
+    """
+    total = float(squares.sum())
+    count = max(_effective_count(squares.sum(-2)), 1)
+    return sqrt(total * (1 + 2 * sqrt(_CHANCE / count) + 2 * _CHANCE / count))
 
 
 def norm(values: Any) -> float:
@@ -112,14 +171,10 @@ def norm(values: Any) -> float:
     return largest * sqrt(float((values / largest).square().sum()))
 
 
-def _operand_share(expected: Expected, rounded_weights: bool) -> float:
-    return (2.0**-8 if rounded_weights else 0.0) + (2.0**-7 if expected.fp8_products else 0.0)
-
-
-def _effective_count(reference: Any) -> float:
+def _effective_count(energies: Any) -> float:
     """How many equal elements would average as much; 0 where all are 0."""
-    largest = float(reference.abs().max())
+    largest = float(energies.max())
     if not largest:
         return 0.0
-    squares = (reference / largest).square()
-    return float(squares.sum()) ** 2 / float(squares.square().sum())
+    parts = energies / largest
+    return float(parts.sum()) ** 2 / float(parts.square().sum())
