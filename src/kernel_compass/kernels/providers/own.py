@@ -9,7 +9,14 @@ from typing import Any
 
 from kernel_compass import __version__
 from kernel_compass.errors import UsageError
-from kernel_compass.kernels.decode import DecodeConfig, configuration, counters_of, launch, space
+from kernel_compass.kernels.decode import (
+    DecodeConfig,
+    configuration,
+    counters_of,
+    launch,
+    legal,
+    space,
+)
 from kernel_compass.kernels.decode_table import choose
 from kernel_compass.kernels.fragments import PackedWeight, pack, packed_bytes, with_streamed
 from kernel_compass.kernels.gluon_support import gluon_objection, is_hopper
@@ -85,6 +92,7 @@ class Decode:
         if config:
             chosen = configuration(config)
             _check_kernel(chosen, why_plain)
+            _check_legal(chosen, workload, weight.format)
         else:
             chosen = choose(workload, weight.format, why_plain is None, self.invariant)
         packed = pack(weight)
@@ -159,6 +167,16 @@ def _check_kernel(config: DecodeConfig, why_plain: str | None) -> None:
     if config.kernel != "plain" and why_plain is not None:
         raise UsageError(
             f"The kernel {config.kernel} cannot run here: {why_plain}.",
+            "Take a configuration of `space`, or none for the default.",
+        )
+
+
+def _check_legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat) -> None:
+    """What `legal` refuses may not compile, or leave parts of a program idle."""
+    if not legal(config, workload, number_format):
+        raise UsageError(
+            f"{dict(config.as_config())} cannot be built for {workload.shape_text} in "
+            f"{number_format.name}.",
             "Take a configuration of `space`, or none for the default.",
         )
 
