@@ -13,9 +13,9 @@ judged as it is and with one mistake of every kind that its format can have.
 from __future__ import annotations
 
 import argparse
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import median
 
@@ -131,9 +131,12 @@ class Kernel:
         elif self.quantizer == "scale by a product":
             scale = torch.where(largest > 0, largest * torch.tensor(1 / limit), 1.0)
             ratio = parts / scale
+        elif self.quantizer == "approximate, mixed":
+            ulps = torch.randint(-2, 3, scale.shape, generator=torch.Generator().manual_seed(1))
+            ratio = parts * ((1 / scale) * (1 + ulps * 2.0**-23))
         else:
             shift = {"approximate, below": -(2.0**-23), "approximate, above": 2.0**-23}
-            ratio = parts * (1 / scale) * (1 + shift[self.quantizer])
+            ratio = parts * ((1 / scale) * (1 + shift[self.quantizer]))
         if number_format.activation is Code.FP8:
             codes = ratio.clamp(-limit, limit).to(torch.float8_e4m3fn).double()
         elif self.quantizer == "approximate, above":
@@ -153,6 +156,7 @@ QUANTIZERS = (
     "scale by a product",
     "approximate, below",
     "approximate, above",
+    "approximate, mixed",
 )
 
 
@@ -239,17 +243,23 @@ class Draw:
     weight: QuantizedWeight
     reference: Expected
 
+    @property
+    def where(self) -> str:
+        """In words."""
+        kernel, rounded = self.kernel, ", rounded weights" * bool(self.kernel.rounded_weights)
+        return f"{self.kind} {self.shape}, {kernel.quantizer}, {kernel.order}, {kernel.dtype}{rounded}"
+
     def judged(self, output: torch.Tensor) -> Fidelity:
         return check_fidelity(
             output, self.reference, rounded_weights=bool(self.kernel.rounded_weights)
         )
 
 
-def draw(name: str, number: int, kinds: Sequence[str] = KINDS) -> Draw:
+def draw(name: str, number: int) -> Draw:
     """Number 0, 1, ... of a format: seeded by both."""
     random = Random(f"{name} {number}")
     torch.manual_seed(random.getrandbits(40))
-    kind, shape = kinds[number % len(kinds)], random.choice(SHAPES)
+    kind, shape = KINDS[number % len(KINDS)], random.choice(SHAPES)
     number_format = NumberFormat.parse(name)
     a, w = operands(kind, shape)
     if number_format.weight is Code.FP16:
@@ -322,48 +332,138 @@ def wrong_weights(one: Draw) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{name} off by one", one.kernel.run(one.a, replace(one.weight, zeros=wrong))
 
 
+def honest_error(one: Draw) -> float:
+    """The largest error, as a norm, of kernels that differ from this one in their honest choices."""
+    act8 = one.weight.format.activation.bits == 8
+    orders = FP8_ORDERS[2:4] if one.reference.fp8_sums is not None else OTHER_ORDERS[:2]
+    ways = rounding_ways(one.weight.format) if one.kernel.rounded_weights else ()
+    kernels = [
+        replace(one.kernel, quantizer=quantizer, order=order, rounded_weights=way)
+        for quantizer in (QUANTIZERS if act8 else QUANTIZERS[:1])
+        for order in orders
+        for way in ([(w,) for w in ways] or [()])
+    ]
+    return max(distance(one, kernel.run(one.a, one.weight)) for kernel in kernels)
+
+
+def distance(one: Draw, output: torch.Tensor) -> float:
+    reference = one.reference
+    off = output.double() - (reference.nearest(output) if reference.nearest else reference.value)
+    return norm(off.where(off.isfinite(), 0.0))
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A mistake that was not found."""
+
+    mistake: str
+    kind: str
+    off: float
+    """Relative Frobenius error."""
+    hidden: bool
+    """No further off on the whole than an honest kernel is on these operands."""
+    where: str
+
+
 @dataclass
 class Record:
     """What became of a format's draws."""
 
     honest: int = 0
-    rejected: list[str] | None = None
-    mistakes: int = 0
-    passed: list[str] | None = None
-    limits: list[float] | None = None
+    mistakes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Judged, by mistake and kind of operands."""
+    rejected: list[str] = field(default_factory=list)
+    """Honest kernels, and why."""
+    passed: list[Passed] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+    """Of the whole, relative, on Gaussian operands and an output in bfloat16."""
+
+    @property
+    def found(self) -> float:
+        """Share of the mistakes that were rejected."""
+        return 1 - len(self.passed) / self.mistakes.total()
+
+    @property
+    def found_of_visible(self) -> float:
+        """The same among those that are further off than honest kernels."""
+        hidden = sum(one.hidden for one in self.passed)
+        return 1 - (len(self.passed) - hidden) / (self.mistakes.total() - hidden)
+
+    @property
+    def found_of_plain(self) -> float:
+        """The same where sums do not cancel, ties are no rule, and sums are not in fp16."""
+        judged = sum(n for key, n in self.mistakes.items() if is_plain(*key))
+        return 1 - sum(is_plain(one.mistake, one.kind) for one in self.passed) / judged
 
 
-def power(name: str, draws: int, kinds: Sequence[str] = KINDS, with_mistakes: bool = True) -> Record:
-    record = Record(rejected=[], passed=[], limits=[])
-    for number in range(draws):
-        one = draw(name, number, kinds)
-        where = f"{one.kind}; {one.shape}; {one.kernel.quantizer}, {one.kernel.order}, {one.kernel.dtype}"
-        where += ", rounded weights" if one.kernel.rounded_weights else ""
+def is_plain(mistake: str, kind: str) -> bool:
+    return mistake != "sums in fp16" and kind != "ties" and "cancelling" not in kind
+
+
+def power(name: str, numbers: Iterable[int], with_mistakes: bool = True) -> Record:
+    """Judges draws of a format, as they are and with every mistake."""
+    record = Record()
+    for number in numbers:
+        one = draw(name, number)
         output = one.kernel.run(one.a, one.weight)
         found = one.judged(output)
         record.honest += 1
         if not found.passed:
-            record.rejected.append(f"{number}: {where}: {found.reason}")
-        if not with_mistakes:
-            continue
-        for mistake, wrong in mistakes(one, output):
-            if torch.equal(wrong, output):
-                continue
-            record.mistakes += 1
-            found = one.judged(wrong)
-            if found.passed:
-                off = found.relative_frobenius
-                record.passed.append(f"{mistake}; {number}: {where}: {off and f'{off:.3%}'}, {found.worst.ratio:.2f}")
+            record.rejected.append(f"{name} {number}: {one.where}: {found.reason}")
+        if one.kind == "normal":
+            record.limits.append(limit_of(one))
+        if with_mistakes:
+            judge_mistakes(one, output, record, number)
     return record
 
 
+def judge_mistakes(one: Draw, output: torch.Tensor, record: Record, number: int) -> None:
+    honest = None
+    for mistake, wrong in mistakes(one, output):
+        if torch.equal(wrong, output):
+            continue
+        record.mistakes[mistake, one.kind] += 1
+        if one.judged(wrong).passed:
+            honest = honest_error(one) if honest is None else honest
+            off, size = distance(one, wrong), norm(one.reference.value)
+            where = f"{one.weight.format.name} {number}: {one.where}"
+            record.passed.append(Passed(mistake, one.kind, off / size, off <= honest, where))
+
+
+def limit_of(one: Draw) -> float:
+    judged = torch.ones_like(one.reference.value, dtype=torch.bool)
+    limit = output_type(torch.bfloat16).limit
+    return whole_bound(one.reference, judged, torch.bfloat16, limit) / norm(one.reference.value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--formats", default=",".join(EXAMPLES))
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--survivors", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print(
+        "| format | honest kernels, rejected | mistakes | found | of those beyond honest errors "
+        "| of plain ones | limit on the whole, median (largest) | passed most often |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    records = {}
+    for name in args.formats.split(","):
+        record = records[name] = power(name, range(args.draws))
+        common = Counter(one.mistake for one in record.passed).most_common(3)
+        print(
+            f"| `{name}` | {record.honest}, {len(record.rejected)} | {record.mistakes.total()} "
+            f"| {record.found:.1%} | {record.found_of_visible:.1%} | {record.found_of_plain:.1%} "
+            f"| {median(record.limits):.2%} ({max(record.limits):.2%}) "
+            f"| {', '.join(f'{mistake} {n}' for mistake, n in common)} |",
+            flush=True,
+        )
+    for record in records.values():
+        print(*record.rejected, sep="\n", end="\n" * bool(record.rejected))
+        for one in record.passed if args.survivors else ():
+            print(f"{one.mistake}, {one.off:.3%} off{', hidden' * one.hidden}: {one.where}")
+
+
 if __name__ == "__main__":
-    import sys, time
-    for name in sys.argv[2:] or EXAMPLES:
-        t = time.time()
-        r = power(name, int(sys.argv[1]))
-        print(name, r.honest, len(r.rejected), r.mistakes, f"{1 - len(r.passed) / r.mistakes:.2%}", f"{time.time() - t:.1f} s", flush=True)
-        print(*r.rejected, sep="\n")
-        print(Counter(p.split(";")[0] for p in r.passed))
-        print(Counter(";".join(p.split(";")[1:2]).split(": ")[1] for p in r.passed))
-        print(*r.passed[:12], sep="\n")
+    main()

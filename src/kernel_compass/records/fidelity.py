@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -35,6 +36,9 @@ class Expected:
     """Where activations are quantized in the kernel: `T |W|`, `t W`, `t^2 W^2`; t is the step, with
     the activation's sign, of those codes that lie so near to a tie that another honest division
     rounds them the other way, and T = |t|; else `None`."""
+    nearest: Callable[[Any], Any] | None = None
+    """Where activations are quantized in the kernel: `value` as it is with those roundings of ties
+    that come nearest to an output; all ties that share a scale follow from one arithmetic."""
     roundings: tuple[Any, ...] = ()
     """`A (W' - W)`, one for each way W' in which kernels round scaled weights to bfloat16."""
     fp8_sums: Deviation | None = None

@@ -31,7 +31,6 @@ of the error may be `limit ||R||`: rounding to bfloat16 costs 1.66e-3 of it, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import hypot, sqrt
 from typing import Any
@@ -89,10 +88,9 @@ def element_bound(expected: Expected, kind: OutputType, rounded_weights: bool = 
     if rounded_weights:
         inner += _largest(2.0**-8 * expected.magnitude, *expected.roundings)
     inner += (expected.reduction + 1) * 2.0**-126 + kind.lost
-    if expected.ties is not None:
-        inner += _element_part(expected.ties, _of_ties)
-    if expected.fp8_sums is not None:
-        inner += _element_part(expected.fp8_sums, _of_losses)
+    for deviation in (expected.ties, expected.fp8_sums):
+        if deviation is not None:
+            inner += _element_part(deviation)
     return kind.half_ulp * expected.value.abs() + (1 + kind.half_ulp) * inner
 
 
@@ -104,15 +102,12 @@ def whole_bound(
     magnitude = norm(expected.magnitude.where(judged, 0.0))
     moves = [sqrt(expected.reduction) * 2.0**-23 * magnitude]
     if expected.fp8_sums is not None:
-        moves.append(_whole_part(expected.fp8_sums, judged, _of_losses))
-    ties = 0.0
-    if expected.ties is not None:
-        ties = _whole_part(expected.ties, judged, _of_ties)
+        moves.append(_lost_in_sums(expected.fp8_sums, judged))
     shifts = (x.where(judged, 0.0) for x in expected.roundings) if rounded_weights else ()
     exact = (value, *(value + shift for shift in shifts))
-    written = max(_written(value, x, dtype, hypot(*moves) + ties) for x in exact)
+    written = max(_written(value, x, dtype, hypot(*moves)) for x in exact)
     lost = sqrt(float(judged.sum())) * output_type(dtype).lost
-    return hypot(max(limit * norm(value), written), lost, *moves) + ties
+    return hypot(max(limit * norm(value), written), lost, *moves)
 
 
 def _written(value: Any, exact: Any, dtype: Any, moved: float) -> float:
@@ -125,26 +120,14 @@ def _written(value: Any, exact: Any, dtype: Any, moved: float) -> float:
     return max(norm(rounding), min(norm(rounding) + moved, most))
 
 
-def _of_ties(shift: Any, strays: Any) -> Any:
-    """The most that `q shift + (q - q^2)^1/2 strays` comes to, q the share that falls otherwise."""
-    return (shift + (shift**2 + strays**2) ** 0.5) / 2
-
-
-def _of_losses(shift: Any, strays: Any) -> Any:
-    return (shift**2 + strays**2) ** 0.5
-
-
-def _element_part(deviation: Deviation, together: Callable[[Any, Any], Any]) -> Any:
-    likely = together(deviation.shift.abs(), _SIGMAS * deviation.squares.sqrt())
+def _element_part(deviation: Deviation) -> Any:
+    likely = (deviation.shift.square() + _SIGMAS**2 * deviation.squares).sqrt()
     return likely.minimum(deviation.most)
 
 
-def _whole_part(
-    deviation: Deviation, judged: Any, together: Callable[[Any, Any], Any]
-) -> float:
-    shift, strays = norm(deviation.shift.where(judged, 0.0)), deviation.squares.where(judged, 0.0)
-    likely = together(shift, _strays(strays))
-    return min(float(likely), norm(deviation.most.where(judged, 0.0)))
+def _lost_in_sums(deviation: Deviation, judged: Any) -> float:
+    shift, squares = norm(deviation.shift.where(judged, 0.0)), deviation.squares.where(judged, 0.0)
+    return min(hypot(shift, _strays(squares)), norm(deviation.most.where(judged, 0.0)))
 
 
 def _largest(first: Any, *others: Any) -> Any:
