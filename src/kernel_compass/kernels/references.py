@@ -114,7 +114,8 @@ def expected(a: Any, weight: QuantizedWeight) -> Expected:
         found = _products((left, steps), weight, 6, _quantized_terms)
     lost = Deviation(*found[6:]) if fp8 else None
     ties, nearest = Deviation(*found[3:6]), _nearest(a, left, weight, found[0])
-    return Expected(*found[:3], weight.reduction, ties, fp8_sums=lost, nearest=nearest)
+    value, magnitude, squares = found[:3]
+    return Expected(value, magnitude, squares, weight.reduction, ties, nearest, fp8_sums=lost)
 
 
 def _nearest(a: Any, left: Any, weight: QuantizedWeight, value: Any) -> Callable[[Any], Any]:
@@ -123,8 +124,8 @@ def _nearest(a: Any, left: Any, weight: QuantizedWeight, value: Any) -> Callable
     scales, group = _activation_scales(torch, a, weight.format)
     scales = _along_row(scales, group, shape[2])
     code, finite = weight.format.activation, left.isfinite()
-    changes = []
-    for ratio in quotients(torch, a, scales):
+    changes: list[Any] = []
+    for ratio in quotients(a, scales):
         values = _round_to_codes(torch, ratio.nan_to_num(0.0), code).double() * scales.double()
         change = (values - left).where(finite, 0.0).reshape(shape)
         if bool(change.any()) and not any(torch.equal(change, other) for other in changes):
@@ -149,7 +150,8 @@ def _expected_of_16_bits(a: Any, weight: QuantizedWeight) -> Expected:
         return *_moments(sides, part), *shifts
 
     found = _products((a.double(),), weight, 3 + len(ways), terms)
-    return Expected(*found[:3], weight.reduction, roundings=tuple(found[3:]))
+    value, magnitude, squares, *roundings = found
+    return Expected(value, magnitude, squares, weight.reduction, roundings=tuple(roundings))
 
 
 def _moments(sides: tuple[Any, ...], part: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Activations on a tie between two codes: which of the products that honest kernels make is nearest.
+"""Activations on a tie between two codes: which product of those that honest kernels make is near.
 
 A kernel finds a code from `fl(a / s)` or `fl(a c)`, where the scale s or its inverse c is a few
 2^-24 off. Of bfloat16 numbers many quotients are ties, and which way they fall follows from that
@@ -19,11 +19,10 @@ _INVERSES, _SCALES = (-2, -1, 0, 1, 2), (-1, 0, 1)
 """By how many 2^-23 they are off."""
 
 
-def quotients(torch: Any, a: Any, scales: Any) -> Iterator[Any]:
+def quotients(a: Any, scales: Any) -> Iterator[Any]:
     """`a / scales` as honest kernels find it in float32.
 
     Args:
-        torch: the library.
         a: `(..., K)`.
         scales: float32, one for each.
     """
@@ -64,7 +63,9 @@ class Ties:
 
     def _shifts(self) -> Iterator[tuple[int, list[Any]]]:
         """Where a scale's rows of K begin, and what each kernel adds to the output there."""
-        reduction = self.changes[0].shape[-1] if self.changes else 0
+        if not self.changes:
+            return
+        reduction = self.changes[0].shape[-1]
         width = self.group or reduction
         for first in range(0, reduction, width):
             inside = slice(first, first + width)
@@ -77,8 +78,10 @@ class Ties:
         for begin in range(first, end, self.step):
             stop = min(begin + self.step, end)
             part = self.part(begin, stop)
-            for shift, change in zip(shifts, changes, strict=True):
-                shift += change[..., begin:stop] @ part
+            shifts = [
+                shift + change[..., begin:stop] @ part
+                for shift, change in zip(shifts, changes, strict=True)
+            ]
         return shifts
 
 

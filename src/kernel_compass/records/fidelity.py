@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Deviation:
-    """What honest kernels may add to each element by one kind of rounding that is not prescribed."""
+    """What honest kernels may add to each element by a kind of rounding that is left to them."""
 
     most: Any
     """All of it in one direction: no kernel adds more."""
     shift: Any
-    """With its signs: what an element gets where every rounding is towards zero, or away from it."""
+    """Signs and all: what an element gets where every rounding is towards zero, or away from it."""
     squares: Any
     """Sum of the squares of the parts: the variance where they are independent."""
 

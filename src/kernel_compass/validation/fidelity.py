@@ -85,9 +85,7 @@ class _Limits:
     relative: float
 
 
-def _judge(
-    value: Any, reference: Any, distance: float, limits: _Limits, unjudged: int
-) -> Fidelity:
+def _judge(value: Any, reference: Any, distance: float, limits: _Limits, unjudged: int) -> Fidelity:
     bound, allowed = limits.bound, limits.allowed
     error = (value - reference).abs()
     size, plain = norm(reference), norm(error)
