@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.errors import UsageError
@@ -12,6 +12,7 @@ from kernel_compass.kernels.fp8_sums import lost_bits
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantize import LARGEST, SYMMETRIC_ZERO, linear_weight
 from kernel_compass.kernels.quantized import QuantizedWeight
+from kernel_compass.kernels.ties import Ties, quotients
 from kernel_compass.records.fidelity import Deviation, Expected
 from kernel_compass.records.number_format import BLOCK, Code, NumberFormat
 
@@ -112,8 +113,33 @@ def expected(a: Any, weight: QuantizedWeight) -> Expected:
     else:
         found = _products((left, steps), weight, 6, _quantized_terms)
     lost = Deviation(*found[6:]) if fp8 else None
-    ties = Deviation(*found[3:6])
-    return Expected(*found[:3], weight.reduction, ties, fp8_sums=lost)
+    ties, nearest = Deviation(*found[3:6]), _nearest(a, left, weight, found[0])
+    value, magnitude, squares = found[:3]
+    return Expected(value, magnitude, squares, weight.reduction, ties, nearest, fp8_sums=lost)
+
+
+def _nearest(a: Any, left: Any, weight: QuantizedWeight, value: Any) -> Callable[[Any], Any]:
+    """`Expected.nearest`; `left` is `a`, quantized as in `value`."""
+    torch, shape = torch_library(), (weight.heads, a.shape[-2], a.shape[-1])
+    scales, group = _activation_scales(torch, a, weight.format)
+    scales = _along_row(scales, group, shape[2])
+    code, finite = weight.format.activation, left.isfinite()
+    changes: list[Any] = []
+    for ratio in quotients(a, scales):
+        values = _round_to_codes(torch, ratio.nan_to_num(0.0), code).double() * scales.double()
+        change = (values - left).where(finite, 0.0).reshape(shape)
+        if bool(change.any()) and not any(torch.equal(change, other) for other in changes):
+            changes.append(change)
+
+    def part(first: int, end: int) -> Any:
+        scales: Any = weight.scales
+        if weight.format.block:
+            scales = scales[:, first // BLOCK : -(-end // BLOCK)]
+        return dequantize(replace(weight, codes=weight.codes[:, first:end], scales=scales))
+
+    whole = value.reshape(weight.heads, shape[1], weight.columns)
+    ties = Ties(whole, tuple(changes), part, group, BLOCK)
+    return lambda output: ties.nearest(output).reshape(value.shape)
 
 
 def _expected_of_16_bits(a: Any, weight: QuantizedWeight) -> Expected:
@@ -124,7 +150,8 @@ def _expected_of_16_bits(a: Any, weight: QuantizedWeight) -> Expected:
         return *_moments(sides, part), *shifts
 
     found = _products((a.double(),), weight, 3 + len(ways), terms)
-    return Expected(*found[:3], weight.reduction, roundings=tuple(found[3:]))
+    value, magnitude, squares, *roundings = found
+    return Expected(value, magnitude, squares, weight.reduction, roundings=tuple(roundings))
 
 
 def _moments(sides: tuple[Any, ...], part: Any) -> tuple[Any, ...]:
