@@ -54,7 +54,7 @@ class Decode:
     ) -> str | None:
         """Why it cannot; `None` = it can."""
         return _format_objection(self.name, workload, number_format) or needs_triton(
-            target, lambda: LEAST_CAPABILITY
+            target, LEAST_CAPABILITY
         )
 
     def space(
@@ -151,7 +151,11 @@ PROVIDER = Own()
 
 def _format_objection(name: str, workload: Workload, number_format: NumberFormat) -> str | None:
     if number_format.activation.bits == 8:
-        return f"{name} takes 16-bit activations, and {number_format.name} quantizes them"
+        other = "own_fp8_block" if number_format.block else "own_w8a8"
+        return (
+            f"{name} takes 16-bit activations, and {number_format.name} quantizes them: that is "
+            f"{other}"
+        )
     group = number_format.group
     if group is not None and group not in GROUPS:
         return f"{name} has groups of 32, 64, 128 and all of K, not of {group}"
