@@ -206,7 +206,5 @@ def test_quantizing_twice_changes_nothing(name, reduction, columns, seed, expone
 
 @pytest.mark.parametrize("name", ["w4a16_g32", None, 4])
 def test_a_name_is_no_format(name):
-    with pytest.raises(
-        UsageError, match=r"no NumberFormat\. Pass NumberFormat\.parse\('w4a16_g32'"
-    ):
+    with pytest.raises(UsageError, match=r"no NumberFormat\. Pass .*parse\('w4a16_g32'"):
         quantize(normal(1, 32, 8), name)

@@ -256,7 +256,7 @@ def test_a_name_that_is_none_is_answered_with_the_nearest_and_with_all() -> None
         implementation("own_decod")
     assert caught.value.remedy.startswith("The nearest: own_decode, ")
     assert all(one.name in caught.value.remedy.split("All: ")[1] for one in all_implementations())
-    with pytest.raises(UsageError, match="'zzz'. All: "):
+    with pytest.raises(UsageError, match=r"'zzz'\. All: "):
         implementation("zzz")
 
 

@@ -117,7 +117,7 @@ class Decode:
         else:
             _check_output(out, (*a.shape[:-1], packed.columns))
         given = packed if streamed is prepared.streamed else with_streamed(packed, tuple(streamed))
-        if not (a.is_cuda and packed.words.is_cuda):
+        if out.numel() and not (a.is_cuda and packed.words.is_cuda):
             check_can_launch(_plain_kernel(), a, packed.words)
         whole = config.kernel == "plain" and os.environ.get("TRITON_INTERPRET") == "1"
         target = out.unsqueeze(0) if linear else out
