@@ -545,6 +545,7 @@ def test_a_folder_that_is_none_is_named(tmp_path, monkeypatch):
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):
+    (tmp_path / "models").mkdir()
     files.write(tmp_path / "models", gptq_tensors(*files.int4(64, 16, 32)), files.gptq())
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_checkpoint("~/models").layers == (LAYER,)
