@@ -30,7 +30,12 @@ from typing import TYPE_CHECKING
 from kernel_compass.api.kernel_requests import Item, TableRequest
 from kernel_compass.cli.table_file import TableFile
 from kernel_compass.codec.kernel_table import merged
-from kernel_compass.errors import KernelCompassError, UsageError
+from kernel_compass.errors import (
+    KernelCompassError,
+    MeasurementCause,
+    MeasurementError,
+    UsageError,
+)
 from kernel_compass.measurement.timing import TimingOptions
 from kernel_compass.records.kernel_table import BASELINE, KernelRow, RowStatus
 from kernel_compass.records.number_format import NumberFormat
@@ -116,11 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     left = (lambda: math.inf) if args.time_limit is None else _clock(started, args.time_limit)
     file = TableFile(args.output, Format.JSON)
+    from kernel_compass.api.kernels import open_table
+
+    check_device(args.device)
     if args.compile or args.compile_only:
         compile_all(plan, args.jobs, left)
         if args.compile_only:
             return 0
-    from kernel_compass.api.kernels import open_table
 
     def opened(section: str, known: Iterable[KernelRow]) -> OpenTable:
         return open_table(
@@ -135,6 +142,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = measure_sections(plan.sections, opened, file, left, args.again)
     print("\n".join(summary(rows)))
     return 0 if any(r.status is RowStatus.MEASURED for r in rows) else 1
+
+
+def check_device(index: int) -> None:
+    """One message where there is no GPU, before any process is started for it.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        MeasurementError: there is no GPU of this index.
+    """
+    from kernel_compass.measurement.torch_device import TorchDevice
+
+    try:
+        TorchDevice(index)
+    except MeasurementError as error:
+        if error.cause is not MeasurementCause.NO_GPU:
+            raise
+        remedy = "Run this where PyTorch sees the GPU: kernels are compiled for it and timed on it."
+        raise MeasurementError(error.cause, error.found, remedy) from None
 
 
 def measure_sections(
@@ -188,6 +213,9 @@ def parsed(argv: Sequence[str] | None) -> tuple[Plan, argparse.Namespace]:
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="measure also what FILE holds")
     args = parser.parse_args(argv)
+    special = args.output.exists() and not args.output.is_file()
+    if args.output.suffix.lower() != ".json" and not special:
+        parser.error(f"--output {args.output} must be a .json file: it is read again to go on")
     sections = words(args.sections)
     unknown = [name for name in sections if name not in SHAPES]
     if unknown:

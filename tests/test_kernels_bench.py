@@ -11,12 +11,13 @@ import pytest
 from api.fake_kernels import FakeChoices, FakeKernel, FakeOperands
 from fake_floors import FakeTiles, FloorDevice
 
-from kernel_compass.api import kernel_operands
+from kernel_compass.api import kernel_operands, kernels
 from kernel_compass.api.kernel_cells import Bench
 from kernel_compass.api.kernel_tables import TableRun
 from kernel_compass.api.kernels import OpenTable
 from kernel_compass.cli.table_file import TableFile
 from kernel_compass.codec.kernel_table import decode
+from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.kernels.providers import registry
 from kernel_compass.measurement import floors, torch_device
 from kernel_compass.measurement.simulated import SimulatedDevice
@@ -173,10 +174,42 @@ def test_all_parts_are_compiled_as_the_command_line_says(monkeypatch, capsys, mo
 
 
 @pytest.mark.parametrize(
-    "words", [("--sections", "x"), ("--formats", "w3"), ("--tokens", "a"), ("--regimes", "hot")]
+    "words",
+    [
+        ("--sections", "x"),
+        ("--formats", "w3"),
+        ("--tokens", "a"),
+        ("--regimes", "hot"),
+        ("--output", "t.txt"),
+    ],
 )
 def test_wrong_words_are_usage_errors(words, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.parsed(["--output", str(tmp_path / "t.json"), *words])
     assert stopped.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+def test_without_a_gpu_it_says_so_once_and_starts_nothing(monkeypatch, tmp_path, capsys):
+    def missing(index):
+        raise MeasurementError(MeasurementCause.NO_GPU, "PyTorch finds no CUDA GPU.", "See it.")
+
+    monkeypatch.setattr(torch_device, "TorchDevice", missing)
+    monkeypatch.setattr(bench, "compile_all", lambda *_: pytest.fail("processes were started"))
+    for more in (("--compile",), ("--compile-only",), ()):
+        with pytest.raises(MeasurementError, match="finds no CUDA GPU") as caught:
+            bench.main([*ARGS, "--output", str(tmp_path / "t.json"), *more])
+        assert "--dry-run" not in str(caught.value)
+    assert capsys.readouterr().out == ""
+
+
+def test_doors_in_python_name_no_option_of_the_command_line(monkeypatch):
+    def missing(index):
+        raise MeasurementError(MeasurementCause.NO_GPU, "PyTorch finds no CUDA GPU.", "See it.")
+
+    monkeypatch.setattr(kernels, "TorchDevice", missing)
+    plan, _ = bench.parsed([*ARGS, "--output", "t.json"])
+    for opened in (kernels.open_table, kernels.profile_kernels):
+        with pytest.raises(MeasurementError, match=r"api\.plan_kernels") as caught:
+            opened(plan.request("gate"))
+        assert "--" not in str(caught.value)

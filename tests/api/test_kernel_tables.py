@@ -303,3 +303,17 @@ def test_environment_of_a_row_is_that_of_its_measurement():
     rows = list(Lab().run(request()).rows())
     assert all(isinstance(r.environment, Environment) for r in rows)
     assert rows[0].machine[0] == "simulated GPU"
+
+
+def test_a_format_that_nobody_can_is_a_row_with_the_reasons():
+    rows = list(Lab().run(request(names=("bf16", "w4a16_g32"))).rows())
+    refused = [row for row in rows if row.status is RowStatus.UNSUPPORTED]
+    assert [row.regime for row in refused] == [Regime.WARM, Regime.COLD]
+    assert {(row.format.name, row.implementation) for row in refused} == {("w4a16_g32", None)}
+    assert "no implementation known here can; fake_w4: computes w4a16_gk" in refused[0].reason
+    assert {row.format.name for row in rows if row.time_us is not None} == {"bf16"}
+
+
+def test_names_of_formats_are_not_taken_for_formats():
+    with pytest.raises(UsageError, match=r"NumberFormat\.parse\('bf16'\)"):
+        TableRequest(sweep_items(1, 128, [64], [1]), ("bf16",))

@@ -64,6 +64,6 @@ def test_kernels_are_launched_in_ranges():
 def test_a_part_of_the_benchmark_compiles_and_passes_its_checks(tmp_path):
     words = ("--sections", "gate", "--tokens", "1", "--formats", "w8a16_fp8")
     plan, _ = bench.parsed([*words, "--output", str(tmp_path / "t.json")])
-    launched, failed, _ = bench.compile_part(plan.jobs()[0], QUICK)
+    launched, failed, _ = bench.compile_part(plan.jobs()[0], QUICK, plan.floor_activations)
     assert failed == []
     assert launched >= 2

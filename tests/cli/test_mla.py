@@ -119,6 +119,14 @@ def test_csv_has_one_line_a_row_with_units_in_the_heads(say, without_torch):
         (("mla", "--precisions", ",", "--dry-run"), 2, "names no format"),
         (("mla", "--regime", "in_situ", "--dry-run"), 2, "no regime in_situ"),
         (("mla", "--regime", "warm,hot", "--dry-run"), 2, "no regime 'hot'"),
+        (("mla", "--regime", "hot"), 2, "Name one of warm, cold."),
+        (
+            ("mla", "--model", "llama"),
+            2,
+            "models: deepseek-v2-lite, deepseek-v2, deepseek-v3.",
+        ),
+        (("mla", "--output", "foo.txt"), 2, "does not say in which form"),
+        (("sweep", "--output", "foo"), 2, "Name a .json or .csv file"),
         (("mla", "--dry-run", "--gpu", "nosuch"), 10, "nosuch"),
         (("mla", "--dry-run"), 10, "no calibration of its own"),
         (("mla", "--dry-run", "--implementations", "nosuch", "--gpu", "h200"), 2, "'nosuch'"),
@@ -234,3 +242,53 @@ def test_a_sweep_is_drawn(say, without_torch, tmp_path):
     lines = [e for e in root.iter() if e.tag.endswith("polyline")]
     assert len(lines) == 2 * 2 * 3  # regimes, batch sizes, formats
     assert any("effective L2" in (e.text or "") for e in root.iter())
+
+
+UNABLE = ("--implementations", "gemlite_w4a16,own_decode", "--precisions", "bf16,w4a16_gk,w8a8_fp8")
+
+
+def test_a_plan_says_of_each_that_was_named_what_it_cannot(say, without_torch):
+    code, out, _ = say(*PLAN, *UNABLE, "--json")
+    assert code == 0
+    rows = decode(out).rows
+    planned = {r.format.name for r in rows if r.status is RowStatus.PLANNED}
+    assert planned == {"bf16", "w4a16_gk"}  # own_decode can both
+    why = {(r.implementation, r.format.name): r.reason for r in rows if r.reason}
+    assert why["gemlite_w4a16", "w4a16_gk"] == "multiplies one matrix a launch, and bmm has H = 128"
+    assert why["gemlite_w4a16", "w8a8_fp8"] == "computes w4a16_*, not w8a8_fp8"
+    assert "that is own_w8a8" in why["own_decode", "w8a8_fp8"]
+    assert all(r.floor_us is None for r in rows if r.status is RowStatus.UNSUPPORTED)
+    _, out, _ = say(*PLAN, *UNABLE)
+    assert "unsupported: gemlite_w4a16 in w4a16_gk, bmm 128x1x128x512 warm and 7 more: m" in out
+
+
+def test_a_plan_of_which_nothing_can_be_is_refused(say, without_torch):
+    words = ("--implementations", "gemlite_w4a16", "--precisions", "w4a16_gk")
+    code, out, err = say(*PLAN, *words)
+    assert (code, out) == (2, "")
+    assert "bmm 128x1x128x512 in w4a16_gk by gemlite_w4a16 cannot: multiplies" in err
+
+
+def test_a_format_that_none_can_at_a_shape_has_no_floor(say, without_torch):
+    sweep = ("sweep", "--dry-run", "--gpu", "h200", "--heads", "70000", "--n", "128")
+    code, out, _ = say(*sweep, "--precisions", "bf16,w4a16_gk", "--tokens", "1")
+    assert code == 0
+    text = " ".join(out.split())
+    assert "unsupported: all in w4a16_gk, bmm 70000x1x128x128 warm and 1 more: no impl" in text
+    assert "own_decode: H = 70000 is over the grid's 65535" in text
+    assert "cublas" not in text
+    code, _, err = say(*sweep, "--precisions", "w4a16_gk", "--tokens", "1")
+    assert code == 2 and "bmm 70000x1x128x128 in w4a16_gk cannot: no implementation" in err
+
+
+def test_a_plan_says_where_only_a_kernel_of_the_study_computes(say, without_torch):
+    _, out, _ = say(*PLAN, "--precisions", "w4a16_g64,w4a16_g1")
+    assert "8 plans: w4a16_g1 is computed by study_w4a16 alone" in " ".join(out.split())
+
+
+def test_refusals_of_a_plan_make_room_as_its_rows_do(say, without_torch, tmp_path):
+    for suffix in (".json", ".csv"):
+        file = tmp_path / f"plan{suffix}"
+        for _ in range(2):
+            code, _, err = say(*PLAN, *UNABLE, "--output", file)
+            assert code == 0, err

@@ -144,7 +144,8 @@ def test_a_measurement_takes_the_place_of_its_plan(on, tmp_path, suffix):
 
 def test_a_plot_has_a_file_of_its_own(on, tmp_path):
     machine, file = Machine(), tmp_path / "t.svg"
-    code, _, err = on(machine, *SWEEP, "--output", file, "--plot", tmp_path / "x" / ".." / "t.svg")
+    table = ("--format", "markdown", "--output", file)
+    code, _, err = on(machine, *SWEEP, *table, "--plot", tmp_path / "x" / ".." / "t.svg")
     assert (code, machine.measured, file.exists()) == (2, 0, False)
     assert "the same file" in err
     file.mkdir()

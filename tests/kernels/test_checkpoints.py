@@ -528,3 +528,32 @@ def test_without_safetensors_its_name_is_given(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(MissingDependency, match="pip install safetensors"):
         open_checkpoint(tmp_path)
+
+
+def test_a_folder_that_is_none_is_named(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match=r"There is no nowhere/DeepSeek-V3 here\..*downloaded"):
+        open_checkpoint("nowhere/DeepSeek-V3")
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"")
+    with pytest.raises(UsageError, match=f"{file} is a file.*Here: {tmp_path}"):
+        open_checkpoint(file)
+    with pytest.raises(UsageError, match="is no directory"):
+        open_checkpoint("x" * 5000)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=f"There is no {tmp_path}/models here"):
+        open_checkpoint("~/models")
+
+
+def test_home_is_expanded(tmp_path, monkeypatch):
+    (tmp_path / "models").mkdir()
+    files.write(tmp_path / "models", gptq_tensors(*files.int4(64, 16, 32)), files.gptq())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_checkpoint("~/models").layers == (LAYER,)
+
+
+def test_without_torch_no_more_than_is_needed_is_advised(tmp_path, monkeypatch):
+    files.write(tmp_path, gptq_tensors(*files.int4(64, 16, 32)), files.gptq())
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependency, match="pip install torch safetensors") as caught:
+        open_checkpoint(tmp_path)
+    assert "triton" not in str(caught.value)

@@ -78,7 +78,7 @@ def test_configurations_are_right_at_odd_sizes(name, config):
 def test_programs_that_share_k_repeat_to_the_bit_and_leave_their_counters_at_zero(name, tokens):
     weight, a, out = operands(name, 1, tokens, 4096, 320)
     packed = pack(weight)
-    config = DecodeConfig("wgmma", 2, 4, rows=128, tokens=16, split=5)
+    config = DecodeConfig("wgmma", 2, 4, rows=128, tokens=16, split=8)
     counters = counters_of(packed, config)
     launch(packed, a, out, config, counters=counters)
     first = out.clone()

@@ -202,3 +202,9 @@ def test_quantizing_twice_changes_nothing(name, reduction, columns, seed, expone
     if not number_format.zero_points:
         again = dequantize(quantize(once, number_format, torch.float32))
         assert torch.allclose(once, again, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["w4a16_g32", None, 4])
+def test_a_name_is_no_format(name):
+    with pytest.raises(UsageError, match=r"no NumberFormat\. Pass .*parse\('w4a16_g32'"):
+        quantize(normal(1, 32, 8), name)

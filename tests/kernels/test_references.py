@@ -140,6 +140,8 @@ def test_a_tie_is_allowed_for_and_nothing_else_is():
     found = expected(a, weight)
     codes = quantize_activations(a, weight.format).codes
     assert codes.tolist() == [[127, 2, 3, 0]]  # ties to even
-    assert float(found.ties) == pytest.approx(2)  # 2.5 and -0.5 may be 3 and -1
-    assert found.fp8_products is False
+    assert float(found.ties.most) == pytest.approx(2)  # 2.5 and -0.5 may be 3 and -1
+    assert float(found.ties.shift) == pytest.approx(0)
+    assert float(found.ties.squares) == pytest.approx(2)
+    assert found.fp8_sums is None
     assert expected(a, quantize(torch.ones(1, 4, 1), NumberFormat.parse("bf16"))).ties is None

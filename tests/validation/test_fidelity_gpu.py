@@ -52,4 +52,4 @@ def test_fast_accumulation_does_not():
     a, layer = operands("positive", 4096)
     fp8 = quantize(linear_weight(layer), NumberFormat.parse("w8a8_fp8"), torch.float32)
     found = check_fidelity(fp8_product(a, fp8, fast=True), a, fp8)
-    assert found.fault is FidelityFault.FROBENIUS
+    assert found.fault in (FidelityFault.FROBENIUS, FidelityFault.NO_BETTER)

@@ -8,7 +8,7 @@ weights and is not listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_compass.analysis.model_configs import (
@@ -39,15 +39,20 @@ class Projection:
     """What its shape takes for granted."""
 
 
-def model_named(name: str) -> ModelConfig:
+def model_named(name: str, offered: Sequence[str] | None = None) -> ModelConfig:
     """The model of this name.
+
+    Args:
+        name: as the published configuration is called.
+        offered: the names that a message lists; `None` = all.
 
     Raises:
         UsageError: none is; names the known ones.
     """
     found = MODELS.get(name.strip().lower())
     if found is None:
-        raise UsageError(f"There is no model {name!r}.", f"Known models: {', '.join(MODELS)}.")
+        known = ", ".join(MODELS if offered is None else offered)
+        raise UsageError(f"There is no model {name!r}.", f"Known models: {known}.")
     return found
 
 

@@ -46,6 +46,12 @@ class TableRequest:
                 f"A single kernel has no regime {wrong[0]}.",
                 "Name warm or cold; in_situ needs the program around it (api.measure).",
             )
+        named = [one for one in self.formats if not isinstance(one, NumberFormat)]
+        if named:
+            raise UsageError(
+                f"The format {named[0]!r} is no NumberFormat.",
+                f"Pass NumberFormat.parse({named[0]!r}) (kernel_compass.records.number_format).",
+            )
         if not (self.items and self.formats and self.regimes):
             raise UsageError("Nothing to measure was named.", "Name a format and a regime.")
 
@@ -56,9 +62,9 @@ def mla_items(model_name: str, tokens: Sequence[int], tp: int = 1) -> tuple[Item
     Raises:
         UsageError: no such model, one without MLA, or it cannot be split like that.
     """
-    model = model_named(model_name)
+    with_mla = [m.name for m in MODELS.values() if isinstance(m.attention, LatentAttention)]
+    model = model_named(model_name, with_mla)
     if not isinstance(model.attention, LatentAttention):
-        with_mla = [m.name for m in MODELS.values() if isinstance(m.attention, LatentAttention)]
         raise UsageError(
             f"{model.name} has no latent attention, so nothing is reconstructed.",
             f"Models that have: {', '.join(with_mla)}.",

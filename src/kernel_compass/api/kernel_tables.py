@@ -20,8 +20,9 @@ from kernel_compass.api.kernel_cells import (
     launches,
     one_line,
 )
-from kernel_compass.api.kernel_plans import planned_row
+from kernel_compass.api.kernel_plans import planned_row, refused_row
 from kernel_compass.api.kernel_requests import BF16, Item, TableRequest
+from kernel_compass.kernels.providers.registry import why_none
 from kernel_compass.measurement.subject import ROTATION_BYTES, Subject
 from kernel_compass.measurement.timing import measure
 from kernel_compass.records.contracts import Implementation, Tensor
@@ -79,7 +80,8 @@ class TableRun:
         self.kept: list[KernelRow] = []
         """Rows of the request that were measured earlier."""
         self.refused: list[KernelRow] = []
-        """Rows of implementations that were named and cannot do what was asked."""
+        """Rows of implementations that were named and cannot do what was asked, and of formats that
+        none can."""
         self._cells = {item: self._wanted(item) for item in request.items}
 
     @property
@@ -156,9 +158,13 @@ class TableRun:
                 asked = number_format in formats and (named is None or one.name in named)
                 if asked or (number_format == BF16 and one.name == BASELINE):
                     yield Cell(item, number_format, one)
+            if number_format not in formats:
+                continue
             for name in named or ():
-                if name in refused and number_format in formats:
+                if name in refused:
                     self._refuse(item, number_format, name, refused[name])
+            if named is None and not usable:
+                self._refuse(item, number_format, None, why_none(refused))
 
     def _choices(
         self, workload: Workload, number_format: NumberFormat
@@ -166,11 +172,9 @@ class TableRun:
         target = self._bench.operands.target
         return self._bench.choices.implementations_for(workload, number_format, target)
 
-    def _refuse(self, item: Item, number_format: NumberFormat, name: str, why: str) -> None:
+    def _refuse(self, item: Item, number_format: NumberFormat, name: str | None, why: str) -> None:
         for regime in self._request.regimes:
-            row = self._planned(item, number_format, regime)
-            status = RowStatus.UNSUPPORTED
-            self.refused.append(replace(row, implementation=name, status=status, reason=why))
+            self.refused.append(refused_row(self._planned(item, number_format, regime), name, why))
 
     def _missing(self, cell: Cell) -> bool:
         rows = [self._blank(cell, regime) for regime in self._request.regimes]

@@ -27,7 +27,7 @@ from kernel_compass.records.workload import Workload
 
 STREAMED = "streamed in this run"
 PROFILED_LAUNCHES = 3
-WITHOUT_GPU = "without a GPU, --dry-run --gpu h200 shows shapes, bytes and floors"
+WITHOUT_GPU = "without a GPU, api.plan_kernels(request, 'h200') gives shapes, bytes and floors"
 
 Range = Callable[[str], AbstractContextManager[object]]
 
@@ -121,7 +121,7 @@ def profile_kernels(
     opened = opened_device(device)
     bench = Bench(opened, TorchOperands(f"cuda:{device}"), registry)
     run = TableRun(request, bench, tell=on_progress)
-    refused = {f"{r.implementation} in {r.format.name}: {r.reason}" for r in run.refused}
+    refused = {f"{r.implementation or 'all'} in {r.format.name}: {r.reason}" for r in run.refused}
     named, failed = run.marked(nvtx_range(opened.torch), launches)
     return named, (*sorted(refused), *failed)
 
@@ -136,7 +136,7 @@ def opened_device(index: int) -> TorchDevice:
     try:
         return TorchDevice(index)
     except MissingDependency as error:
-        raise MissingDependency(error.found, f"{error.remedy} Or {WITHOUT_GPU}.") from None
+        raise MissingDependency(error.found, f"{error.remedy} Or, {WITHOUT_GPU}.") from None
     except MeasurementError as error:
         if error.cause is not MeasurementCause.NO_GPU:
             raise

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from kernel_compass.cli.options import FormatOption, JsonOption
-from kernel_compass.cli.output import chosen_format
 from kernel_compass.cli.shapes import tokens_of
 from kernel_compass.cli.table_options import (
     AgainOption,
@@ -21,6 +20,7 @@ from kernel_compass.cli.table_options import (
     TableOutputOption,
     formats_named,
     layout_of,
+    table_form,
     table_regimes,
     words_of,
 )
@@ -72,7 +72,7 @@ def mla(
     Every kernel is checked against float64 first. For each: time, TFLOP/s, GB/s, headroom over the
     floor, relative error, a layer and the whole model.
     """
-    outlet = Outlet(chosen_format(format, json, output), output)
+    outlet = Outlet(table_form(format, json, output), output)
     formats = formats_named(precisions, PRECISIONS)
     regimes = table_regimes(regime)
     names = words_of(implementations or "")

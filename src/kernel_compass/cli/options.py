@@ -51,8 +51,12 @@ REGIMES = (Regime.WARM, Regime.COLD, Regime.IN_SITU)
 """The regimes a user can name."""
 
 
-def regime_named(text: str) -> Regime:
+def regime_named(text: str, known: Sequence[Regime] = REGIMES) -> Regime:
     """The regime of this name, `in-situ` included.
+
+    Args:
+        text: what was written.
+        known: those that the command takes: what a message names.
 
     Raises:
         UsageError: no such regime.
@@ -61,10 +65,10 @@ def regime_named(text: str) -> Regime:
     for regime in REGIMES:
         if regime.value == name:
             return regime
-    known = ", ".join(regime.value for regime in REGIMES)
-    raise UsageError(f"There is no regime {text!r}.", f"Name one of {known}.")
+    names = ", ".join(regime.value for regime in known)
+    raise UsageError(f"There is no regime {text!r}.", f"Name one of {names}.")
 
 
-def regimes_named(texts: Sequence[str]) -> tuple[Regime, ...]:
+def regimes_named(texts: Sequence[str], known: Sequence[Regime] = REGIMES) -> tuple[Regime, ...]:
     """The regimes of these names, each once, in the order given."""
-    return tuple(dict.fromkeys(map(regime_named, texts)))
+    return tuple(dict.fromkeys(regime_named(text, known) for text in texts))

@@ -26,6 +26,11 @@ _BY_SUFFIX = {
 }
 
 
+def suffixes() -> tuple[str, ...]:
+    """Endings of file names that say a form."""
+    return tuple(_BY_SUFFIX)
+
+
 STDOUT = Path("-")
 """`--output -`: standard output, by its usual name."""
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from kernel_compass.cli.options import FormatOption, JsonOption
-from kernel_compass.cli.output import chosen_format
 from kernel_compass.cli.shapes import MAX_BYTES, tokens_of
 from kernel_compass.cli.table_options import (
     AgainOption,
@@ -23,6 +22,7 @@ from kernel_compass.cli.table_options import (
     formats_named,
     layout_of,
     sizes_of,
+    table_form,
     table_regimes,
     words_of,
 )
@@ -36,7 +36,10 @@ KOption = Annotated[str, typer.Option("--k", metavar="K", help="Reduction.")]
 NOption = Annotated[
     str,
     typer.Option(
-        "--n", metavar="RANGE", help="Columns: a list, A..B (halves of powers of two), A..B:STEP."
+        "--n",
+        metavar="RANGE",
+        help="Columns: a list 512,1024; A..B, both ends and 2^i and 3 x 2^i between them; "
+        "A..B:STEP, from A in steps to B at most.",
     ),
 ]
 TokensOption = Annotated[str, typer.Option("--tokens", metavar="N,N,...", help="Batch sizes, M.")]
@@ -69,7 +72,7 @@ def sweep(
     Whether the working set stays in L2 is judged by the measured capacity of the calibration. The
     baseline, cuBLAS in bf16, is measured beside every kernel.
     """
-    outlet = Outlet(chosen_format(format, json, output), output, plot)
+    outlet = Outlet(table_form(format, json, output), output, plot)
     formats = formats_named(precisions, PRECISIONS)
     regimes = table_regimes(regime)
     names = words_of(implementations or "")

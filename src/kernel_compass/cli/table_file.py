@@ -61,8 +61,9 @@ class TableFile:
             raise self._unusable(
                 error.found if isinstance(error, UsageError) else str(error)
             ) from None
-        # a plan holds nothing that was measured: it makes room
-        return tuple(row for row in table.rows if row.status is not RowStatus.PLANNED)
+        # a plan holds nothing that was measured: it makes room, with the refusals in it
+        plan = (RowStatus.PLANNED, RowStatus.UNSUPPORTED)
+        return tuple(r for r in table.rows if r.environment or r.status not in plan)
 
     def _unusable(self, why: str) -> UsageError:
         found = f"--output {self.path} exists and cannot be continued: {why}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernel_compass.cli.options import regimes_named
+from kernel_compass.cli.output import STDOUT, chosen_format, suffixes
 from kernel_compass.cli.shapes import MAX_DIMENSION
 from kernel_compass.errors import UsageError, shortened
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kernel_compass.records.kernel_table import Layout
     from kernel_compass.records.number_format import NumberFormat
     from kernel_compass.records.profile import Regime
+    from kernel_compass.report.formats import Format
 
 GpuOption = Annotated[
     str | None,
@@ -45,7 +47,8 @@ PrecisionsOption = Annotated[
         "--precisions",
         metavar="NAME,NAME,...",
         help="Number formats: bf16, fp16, w8a16_fp8, w8a16_int8, w8a8_fp8, w8a8_int8, "
-        "w8a8_fp8_block, w4a16_g32 ... w4a16_gk, also with _asym.",
+        "w8a8_fp8_block, w4a16_g32 ... w4a16_gk, also with _asym: w and a are the bits of weights "
+        "and activations, g the weights along K that share a scale (k: all).",
         show_default=False,
     ),
 ]
@@ -123,7 +126,23 @@ def table_regimes(texts: Sequence[str] | None) -> tuple[Regime, ...]:
     from kernel_compass.api.kernel_requests import MEASURED_REGIMES
 
     words = [word for text in texts or () for word in words_of(text)]
-    return regimes_named(words) or MEASURED_REGIMES
+    return regimes_named(words, MEASURED_REGIMES) or MEASURED_REGIMES
+
+
+def table_form(format: Format | None, json: bool, output: Path | None) -> Format:
+    """The form of a table: as asked for, else of the output's suffix, else the terminal's.
+
+    Raises:
+        UsageError: the suffix names no form, and none was asked for.
+    """
+    form = chosen_format(format, json, output)
+    if output is None or output == STDOUT or json or format is not None:
+        return form
+    special = output.exists() and not output.is_file()
+    if output.suffix.lower() not in suffixes() and not special:
+        found = f"--output {output}: its name does not say in which form."
+        raise UsageError(found, "Name a .json or .csv file, which can be continued, or --format.")
+    return form
 
 
 def layout_of(contiguous: bool) -> Layout:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,12 @@ import typer
 
 from kernel_compass.cli import calibration_progress
 from kernel_compass.cli.output import STDOUT, color_of, emit, prepare, width_of
-from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
+from kernel_compass.errors import (
+    MeasurementCause,
+    MeasurementError,
+    MissingDependency,
+    UsageError,
+)
 from kernel_compass.report.formats import Format, Style
 from kernel_compass.report.phrases import count_text
 
@@ -101,7 +107,8 @@ def measure(
     file = TableFile(outlet.output, outlet.kind)
     with calibration_progress.shown("measuring") as on_progress:
         known = () if again else file.rows
-        opened = api.open_table(request, gpu, device, known, on_progress)
+        with _saying_what_works():
+            opened = api.open_table(request, gpu, device, known, on_progress)
         rows = list(opened.run.kept)
         if rows:
             there = count_text(len(rows), "row")
@@ -127,7 +134,7 @@ def profile(request: TableRequest, device: int, shape: Callable[[str], str]) -> 
     """Launch every kernel a few times in an NVTX range, and name the ranges."""
     from kernel_compass import api
 
-    with calibration_progress.shown("launching") as on_progress:
+    with calibration_progress.shown("launching") as on_progress, _saying_what_works():
         named, failed = api.profile_kernels(request, device, on_progress=on_progress)
     for text in failed:
         typer.echo(f"not launched: {text}", err=True)
@@ -140,6 +147,22 @@ def profile(request: TableRequest, device: int, shape: Callable[[str], str]) -> 
     for name in named:
         typer.echo(name)
     typer.echo(shape(named[0]), err=True)
+
+
+@contextmanager
+def _saying_what_works() -> Iterator[None]:
+    """The option that needs neither, where torch or a GPU is missing."""
+    from kernel_compass.api.kernels import WITHOUT_GPU
+
+    option = "without a GPU, --dry-run --gpu h200 shows shapes, bytes and floors"
+    try:
+        yield
+    except MissingDependency as error:
+        remedy = error.remedy.replace(WITHOUT_GPU, option)
+        raise MissingDependency(error.found, remedy) from None
+    except MeasurementError as error:
+        remedy = error.remedy.replace(WITHOUT_GPU, option)
+        raise MeasurementError(error.cause, error.found, remedy) from None
 
 
 def _tell_what_is_kept(file: TableFile, rows: int) -> None:

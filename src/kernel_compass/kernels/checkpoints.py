@@ -78,13 +78,16 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path | str) -> Checkpoint:
-    """A directory with `config.json` and its safetensors file or files.
+    """A local directory with `config.json` and safetensors files; nothing is downloaded.
+
+    Args:
+        path: the directory; `~` is the home directory.
 
     Raises:
         UsageError: no such directory, no safetensors in it, or files that cannot be read.
         MissingDependency: safetensors or torch is not installed.
     """
-    folder = Path(path)
+    folder = _folder(path)
     config = folder / "config.json"
     index = folder / "model.safetensors.index.json"
     found = _json(config) if _is_file(config) else {}
@@ -97,6 +100,28 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
             "Pass the directory of a checkpoint: config.json and model*.safetensors.",
         )
     return Checkpoint(found, _collected(files))
+
+
+def _folder(path: Path | str) -> Path:
+    """The directory.
+
+    Raises:
+        UsageError: it is not there, or is something else.
+    """
+    pass_one = "Pass the directory of a checkpoint: config.json and model*.safetensors."
+    try:
+        folder = Path(path).expanduser()
+        there, is_folder = folder.exists(), folder.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # such a name cannot be; no such home
+        raise UsageError(f"{shortened(str(path))} is no directory ({error}).", pass_one) from None
+    if not there:
+        raise UsageError(
+            f"There is no {folder} here.",
+            f"{pass_one} It is a local one: a name on a model hub has to be downloaded first.",
+        )
+    if not is_folder:
+        raise UsageError(f"{folder} is a file.", f"{pass_one} Here: {folder.parent}.")
+    return folder
 
 
 def _files(folder: Path) -> list[Path]:
@@ -171,7 +196,13 @@ def _names(file: Path) -> list[str]:
 
 
 def _opened(file: Path, device: str) -> Any:
-    torch_library()
+    try:
+        torch_library()
+    except MissingDependency as error:
+        raise MissingDependency(
+            "Reading checkpoints needs PyTorch, which is not installed.",
+            "Install it: pip install torch safetensors (a CPU build will do).",
+        ) from error
     try:
         library = import_module("safetensors")
     except ModuleNotFoundError as error:

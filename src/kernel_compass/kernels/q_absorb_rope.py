@@ -19,6 +19,7 @@ import triton.language as tl
 
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.device_tiles import product_tile, store_tile
+from kernel_compass.kernels.launching import check_can_launch
 from kernel_compass.kernels.plain_layouts import (
     PlainWeight,
     capability_of,
@@ -262,7 +263,7 @@ def q_absorb_rope(
         config: one of `space`; `None` = the rule's.
 
     Raises:
-        UsageError: sizes that do not fit.
+        UsageError: sizes that do not fit; operands on a CPU without Triton's interpreter.
     """
     heads, reduction, columns = weight.codes.shape
     nope = with_heads(q_nope, "q_nope", (None, heads, reduction))
@@ -283,6 +284,7 @@ def q_absorb_rope(
     query = with_heads(out, "out", (rows, heads, columns + rotated))
     if not rows * heads:
         return out
+    check_can_launch(absorb_and_rotate, nope, weight.codes)
     if config is None:
         workload = Workload(Op.BMM, heads, rows, reduction, columns, "q_absorb")
         config = default_config(workload, capability_of(weight.codes))

@@ -36,10 +36,12 @@ def quantize(
         scale_dtype: torch type of the scales; `None` = bfloat16, and float32 for blocks.
 
     Raises:
-        UsageError: NaN or infinity in it; or a scale that its type cannot hold as a normal number.
+        UsageError: the format is no `NumberFormat`; NaN or infinity in the weight; or a scale that
+            its type cannot hold as a normal number.
         MissingDependency: torch is not installed.
     """
     torch = torch_library()
+    _check_format(number_format)
     _check_weight(torch, weight)
     if number_format.weight.bits == 16:
         return QuantizedWeight(number_format, _cast(torch, weight, number_format), None)
@@ -138,6 +140,15 @@ def _round_scale(torch: Any, exact: Any, used: Any, scale_dtype: Any) -> Any:
             "Pass scale_dtype=torch.float32, or set weights that small to 0 first.",
         )
     return torch.where(used, scale, torch.ones_like(scale))
+
+
+def _check_format(number_format: Any) -> None:
+    if not isinstance(number_format, NumberFormat):
+        written = number_format if isinstance(number_format, str) else "w4a16_g32"
+        raise UsageError(
+            f"The format is {number_format!r}, which is no NumberFormat.",
+            f"Pass NumberFormat.parse({written!r}) (kernel_compass.records.number_format).",
+        )
 
 
 def _check_weight(torch: Any, weight: Any) -> None:

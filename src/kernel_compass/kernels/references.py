@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.chunks import chunks, scale_columns
+from kernel_compass.kernels.fp8_sums import lost_bits
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.quantize import LARGEST, SYMMETRIC_ZERO, linear_weight
 from kernel_compass.kernels.quantized import QuantizedWeight
-from kernel_compass.records.fidelity import Expected
+from kernel_compass.kernels.ties import Ties, quotients
+from kernel_compass.records.fidelity import Deviation, Expected
 from kernel_compass.records.number_format import BLOCK, Code, NumberFormat
 
 __all__ = [
@@ -28,6 +31,9 @@ TIE_WIDTH = 2.0**-20
 and quotient (a division, or a product with an approximate reciprocal) are each a few 2^-24 off."""
 
 _TINY_SCALE = 2.0**-126
+
+Place = tuple[slice, slice]
+"""Heads and columns of a weight."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def product(a: Any, weight: Any) -> Any:
     Raises:
         UsageError: the shapes do not fit.
     """
-    (result,) = _products((a,), weight, (False,))
+    (result,) = _products((a,), weight, 1, lambda sides, part, _: (sides[0] @ part,))
     return result
 
 
@@ -98,18 +104,78 @@ def expected(a: Any, weight: QuantizedWeight) -> Expected:
     """
     number_format = weight.format
     if number_format.activation.bits == 16:
-        left = a.double()
-        value, magnitude = _products((left, left.abs()), weight, (False, True))
-        return Expected(value, magnitude, weight.reduction)
+        return _expected_of_16_bits(a, weight)
     left = dequantize_activations(quantize_activations(a, number_format))
     steps = _tie_steps(torch_library(), a, number_format)
-    value, magnitude, ties = _products((left, left.abs(), steps), weight, (False, True, True))
     fp8 = number_format.activation is Code.FP8 and number_format.weight is Code.FP8
-    return Expected(value, magnitude, weight.reduction, ties, fp8)
+    if fp8:
+        found = _products((left, steps), weight, 9, _fp8_terms)
+    else:
+        found = _products((left, steps), weight, 6, _quantized_terms)
+    lost = Deviation(*found[6:]) if fp8 else None
+    ties, nearest = Deviation(*found[3:6]), _nearest(a, left, weight, found[0])
+    value, magnitude, squares = found[:3]
+    return Expected(value, magnitude, squares, weight.reduction, ties, nearest, fp8_sums=lost)
 
 
-def _products(lefts: tuple[Any, ...], weight: Any, absolute: tuple[bool, ...]) -> list[Any]:
-    """Several left sides with one pass over the weight, or over its absolute values."""
+def _nearest(a: Any, left: Any, weight: QuantizedWeight, value: Any) -> Callable[[Any], Any]:
+    """`Expected.nearest`; `left` is `a`, quantized as in `value`."""
+    torch, shape = torch_library(), (weight.heads, a.shape[-2], a.shape[-1])
+    scales, group = _activation_scales(torch, a, weight.format)
+    scales = _along_row(scales, group, shape[2])
+    code, finite = weight.format.activation, left.isfinite()
+    changes: list[Any] = []
+    for ratio in quotients(a, scales):
+        values = _round_to_codes(torch, ratio.nan_to_num(0.0), code).double() * scales.double()
+        change = (values - left).where(finite, 0.0).reshape(shape)
+        if bool(change.any()) and not any(torch.equal(change, other) for other in changes):
+            changes.append(change)
+
+    def part(first: int, end: int) -> Any:
+        scales: Any = weight.scales
+        if weight.format.block:
+            scales = scales[:, first // BLOCK : -(-end // BLOCK)]
+        return dequantize(replace(weight, codes=weight.codes[:, first:end], scales=scales))
+
+    whole = value.reshape(weight.heads, shape[1], weight.columns)
+    ties = Ties(whole, tuple(changes), part, group, BLOCK)
+    return lambda output: ties.nearest(output).reshape(value.shape)
+
+
+def _expected_of_16_bits(a: Any, weight: QuantizedWeight) -> Expected:
+    ways = rounding_ways(weight.format)
+
+    def terms(sides: tuple[Any, ...], part: Any, place: Place) -> tuple[Any, ...]:
+        shifts = (sides[0] @ (rounded_part(weight, *place, way) - part) for way in ways)
+        return *_moments(sides, part), *shifts
+
+    found = _products((a.double(),), weight, 3 + len(ways), terms)
+    value, magnitude, squares, *roundings = found
+    return Expected(value, magnitude, squares, weight.reduction, roundings=tuple(roundings))
+
+
+def _moments(sides: tuple[Any, ...], part: Any) -> tuple[Any, ...]:
+    (left,) = sides
+    return left @ part, left.abs() @ part.abs(), left.square() @ part.square()
+
+
+def _quantized_terms(sides: tuple[Any, ...], part: Any, _: Place) -> tuple[Any, ...]:
+    left, steps = sides
+    shift, most, squares = _moments((steps,), part)
+    return *_moments((left,), part), most, shift, squares
+
+
+def _fp8_terms(sides: tuple[Any, ...], part: Any, place: Place) -> tuple[Any, ...]:
+    return *_quantized_terms(sides, part, place), *lost_bits(sides[0], part)
+
+
+def _products(
+    lefts: tuple[Any, ...],
+    weight: Any,
+    count: int,
+    terms: Callable[[tuple[Any, ...], Any, Place], tuple[Any, ...]],
+) -> list[Any]:
+    """`count` results of `terms(sides, part of the weight, its place)`, in one pass over it."""
     torch = torch_library()
     heads, reduction, columns = (int(n) for n in _weight_shape(weight))
     flat = lefts[0].ndim == 2
@@ -122,16 +188,13 @@ def _products(lefts: tuple[Any, ...], weight: Any, absolute: tuple[bool, ...]) -
         )
     rows = lefts[0].shape[-2]
     sides = [left.reshape(heads, rows, reduction).double() for left in lefts]
-    device = sides[0].device
-    results = [torch.empty(heads, rows, columns, dtype=torch.float64, device=device) for _ in sides]
+    shape, device = (heads, rows, columns), sides[0].device
+    results = [torch.empty(shape, dtype=torch.float64, device=device) for _ in range(count)]
     for head, column in chunks(heads, reduction, columns):
-        part = _dequantize_part(weight, head, column)
-        for side, result, _ in (x for x in zip(sides, results, absolute, strict=True) if not x[2]):
-            result[head, :, column] = side[head] @ part
-        if any(absolute):
-            part = part.abs_()
-        for side, result, _ in (x for x in zip(sides, results, absolute, strict=True) if x[2]):
-            result[head, :, column] = side[head] @ part
+        pieces = tuple(side[head] for side in sides)
+        found = terms(pieces, _dequantize_part(weight, head, column), (head, column))
+        for result, piece in zip(results, found, strict=True):
+            result[head, :, column] = piece
     return [result.reshape(rows, columns) if flat else result for result in results]
 
 
@@ -157,18 +220,50 @@ def _dequantize_part(weight: Any, head: slice, column: slice) -> Any:
     values = weight.codes[head, :, column].to(torch.float64, copy=True)
     if weight.scales is None:
         return values
+    zeros, scales = _scaling(weight, head, column)
+    values -= zeros
+    values *= scales
+    return values
+
+
+def _scaling(weight: QuantizedWeight, head: slice, column: slice) -> tuple[Any, Any]:
+    """Zero points and scales of a part, float64, that `(H, K, N)` is shifted and multiplied by."""
     across = scale_columns(column, weight.format.block)
-    reduction, columns = values.shape[1], values.shape[2]
-    if weight.zeros is not None:
-        zeros = weight.zeros[head, :, across].double()
-        values -= _along_k(zeros, weight.format.group, reduction)
-    elif weight.format.weight is Code.INT4:
-        values -= SYMMETRIC_ZERO
-    scales = weight.scales[head, :, across].double()
+    reduction, columns = weight.reduction, column.stop - column.start
+    scales = weight.scales[head, :, across].double()  # type: ignore[index]
     if weight.format.block:
         scales = scales.repeat_interleave(BLOCK, 2)[..., :columns]
-    values *= _along_k(scales, weight.format.group, reduction)
-    return values
+    zeros: Any = SYMMETRIC_ZERO if weight.format.weight is Code.INT4 else 0
+    if weight.zeros is not None:
+        zeros = weight.zeros[head, :, across].double()
+        zeros = _along_k(zeros, weight.format.group, reduction)
+    return zeros, _along_k(scales, weight.format.group, reduction)
+
+
+def rounding_ways(number_format: NumberFormat) -> tuple[int | None, ...]:
+    """How kernels round scaled weights to bfloat16; `rounded_part` takes one of them."""
+    if number_format.weight.bits == 16:
+        return ()
+    return (None, 0, SYMMETRIC_ZERO) if number_format.zero_points else (None,)
+
+
+def rounded_part(weight: QuantizedWeight, head: slice, column: slice, way: int | None) -> Any:
+    """A part of the weight, each value rounded to bfloat16; `(H, K, N)` float64.
+
+    Args:
+        weight: of 8 bits or fewer.
+        head: which heads.
+        column: which columns.
+        way: `None`: the value is rounded. A number: `(code - way) scale + (way - zero) scale`, with
+            the second of these rounded to bfloat16 beforehand, as libraries store it.
+    """
+    torch = torch_library()
+    if way is None:
+        return _dequantize_part(weight, head, column).to(torch.bfloat16).double()
+    zeros, scales = _scaling(weight, head, column)
+    offset = ((way - zeros) * scales).to(torch.bfloat16).double()
+    codes = weight.codes[head, :, column].double()
+    return ((codes - way) * scales + offset).to(torch.bfloat16).double()
 
 
 def _along_k(per_group: Any, group: int | None, reduction: int) -> Any:
@@ -201,7 +296,8 @@ def _activation_scales(torch: Any, a: Any, number_format: NumberFormat) -> tuple
 
 
 def _tie_steps(torch: Any, a: Any, number_format: NumberFormat) -> Any:
-    """`(..., M, K)`: by how much another honest rounding of an activation may differ."""
+    """`(..., M, K)`: by how much another honest rounding of an activation may differ; its sign is
+    the activation's."""
     scales, group = _activation_scales(torch, a, number_format)
     scales = _along_row(scales, group, a.shape[-1]).double()
     ratio = (a.double() / scales).nan_to_num(0.0)
@@ -209,7 +305,7 @@ def _tie_steps(torch: Any, a: Any, number_format: NumberFormat) -> Any:
         _round_to_codes(torch, ratio * (1 + width), number_format.activation).double()
         for width in (-TIE_WIDTH, TIE_WIDTH)
     )
-    return (high - low).abs() * scales
+    return (high - low) * scales
 
 
 def _round_to_codes(torch: Any, ratio: Any, code: Code) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
 from kernel_compass.kernels import cubin
+from kernel_compass.kernels.launching import compiling_only
 
 _MATRIX_UNITS = ("tcgen05.mma", "wgmma.mma_async", "mma.sync")
 """Blackwell's unit, Hopper's warpgroup unit, a warp's own: the widest first."""
@@ -110,7 +111,8 @@ def _compiling(capability: tuple[int, int]) -> Iterator[list[Any]]:
     driver.set_active(_StandIn(capability))
     jit.JITFunction.run = compile_only
     try:
-        yield compiled
+        with compiling_only():
+            yield compiled
     finally:
         jit.JITFunction.run = run
         driver._active = before  # maybe none yet: `active` would look for a GPU

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from kernel_compass.kernels.device_tiles import load_tile, store_tile, tile_place
+from kernel_compass.kernels.launching import check_can_launch
 from kernel_compass.kernels.plain_layouts import scales_of, with_output
 from kernel_compass.kernels.plain_tiles import tile_grid
 from kernel_compass.kernels.quantized import QuantizedWeight
@@ -104,6 +105,7 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
     x, y, out = with_output(a, out, (heads, reduction, columns))
     if not y.numel():
         return out
+    check_can_launch(matrix_product, x, packed)
     matrix_product[tile_grid(config, y)](
         x,
         packed,

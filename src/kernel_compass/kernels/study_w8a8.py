@@ -16,6 +16,7 @@ import triton.language as tl
 
 from kernel_compass.kernels import w8a8
 from kernel_compass.kernels.device_tiles import load_tile, multiply, store_tile, tile_place
+from kernel_compass.kernels.launching import check_can_launch
 from kernel_compass.kernels.plain_layouts import with_output
 from kernel_compass.kernels.plain_tiles import tile_grid
 from kernel_compass.kernels.quantize_rows import launch_quantize_rows
@@ -87,6 +88,7 @@ def run(prepared: Prepared, streamed: Sequence[Any], a: Any, out: Any = None) ->
     x, y, out = with_output(a, out, (heads, reduction, columns))
     if not y.numel():
         return out
+    check_can_launch(matrix_product, x, codes)
     rows = x.shape[1]
     x_codes = torch.empty((heads, rows, reduction), dtype=codes.dtype, device=a.device)
     x_scales = torch.empty((heads, rows), dtype=torch.float32, device=a.device)

@@ -20,6 +20,7 @@ import triton.language as tl
 
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.device_tiles import product_tile
+from kernel_compass.kernels.launching import check_can_launch
 from kernel_compass.kernels.plain_layouts import (
     PlainWeight,
     capability_of,
@@ -168,7 +169,7 @@ def v_up_group_quant(
         `out` and `scales`: the value is code times scale.
 
     Raises:
-        UsageError: sizes that do not fit.
+        UsageError: sizes that do not fit; operands on a CPU without Triton's interpreter.
     """
     heads, reduction, columns = weight.codes.shape
     if columns % SCALE_BLOCK:
@@ -187,6 +188,7 @@ def v_up_group_quant(
         raise UsageError(f"scales is {tuple(scales.shape)}.", f"Pass ({rows}, {heads * groups}).")
     if not rows * heads:
         return out, scales
+    check_can_launch(product_and_groups, a, weight.codes)
     if config is None:
         workload = Workload(Op.BMM, heads, rows, reduction, columns, "v_up")
         config = default_config(workload, capability_of(weight.codes))

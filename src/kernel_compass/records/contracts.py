@@ -26,6 +26,8 @@ class Target:
     """Compute capability; `None` on a CPU."""
     name: str = ""
     multiprocessors: int | None = None
+    planned: bool = False
+    """Whether nothing is run there, only planned: libraries then count as installed."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Provider(Protocol):
 
     @property
     def extra(self) -> str | None:
-        """The extra that installs it: `pip install 'kernel-compass[EXTRA]'`; `None`: the core."""
+        """The extra that installs it, in a checkout: `pip install '.[EXTRA]'`; `None`: the core."""
 
     def version(self) -> str | None:
         """Version of the library; `None` = not installed."""

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """What honest kernels may add to each element by a kind of rounding that is left to them."""
+
+    most: Any
+    """All of it in one direction: no kernel adds more."""
+    shift: Any
+    """Signs and all: what an element gets where every rounding is towards zero, or away from it."""
+    squares: Any
+    """Sum of the squares of the parts: the variance where they are independent."""
 
 
 @dataclass(frozen=True)
@@ -15,13 +28,21 @@ class Expected:
     """`(H, M, N)` or `(M, N)`, float64."""
     magnitude: Any
     """`|A| |W|`, the same shape: what rounding errors of the sum scale with."""
+    squares: Any
+    """`A^2 W^2`, the same shape: what sums of products in any order wander about."""
     reduction: int
     """K."""
-    ties: Any | None = None
-    """`T |W|` where activations are quantized in the kernel: T is the step of those codes that lie
-    so near to a tie that another honest division rounds them the other way; else `None`."""
-    fp8_products: bool = False
-    """Both operands are fp8: the tensor cores of some GPUs add those in fewer bits."""
+    ties: Deviation | None = None
+    """Where activations are quantized in the kernel: `T |W|`, `t W`, `t^2 W^2`; t is the step, with
+    the activation's sign, of those codes that lie so near to a tie that another honest division
+    rounds them the other way, and T = |t|; else `None`."""
+    nearest: Callable[[Any], Any] | None = None
+    """Where activations are quantized in the kernel: `value` as it is with those roundings of ties
+    that come nearest to an output; all ties that share a scale follow from one arithmetic."""
+    roundings: tuple[Any, ...] = ()
+    """`A (W' - W)`, one for each way W' in which kernels round scaled weights to bfloat16."""
+    fp8_sums: Deviation | None = None
+    """Both operands are fp8: what tensor cores lose that add those in fewer bits; else `None`."""
 
 
 class FidelityFault(StrEnum):

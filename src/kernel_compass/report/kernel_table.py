@@ -171,7 +171,7 @@ def failures(table: KernelTable) -> list[str]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for row in table.rows:
         if row.status in (RowStatus.FAILED, RowStatus.UNSUPPORTED):
-            who = f"{row.implementation} in {row.format.name}"
+            who = f"{row.implementation or 'all'} in {row.format.name}"
             key = (row.status.value, who, row.reason or "no reason was given")
             found.setdefault(key, []).append(f"{row.workload.shape_text} {row.regime.value}")
     return [
@@ -182,11 +182,12 @@ def failures(table: KernelTable) -> list[str]:
 
 def doubts(rows: Iterable[KernelRow]) -> list[str]:
     """What speaks against some times, each once."""
-    found: dict[str, int] = {}
+    found: dict[tuple[str, str], int] = {}
     for row in rows:
+        noun = "plan" if row.status is RowStatus.PLANNED else "time"
         for warning in row.warnings:
-            found[warning] = found.get(warning, 0) + 1
-    return [plain(f"{count_text(n, 'time')}: {words}") for words, n in found.items()]
+            found[warning, noun] = found.get((warning, noun), 0) + 1
+    return [plain(f"{count_text(n, noun)}: {words}") for (words, noun), n in found.items()]
 
 
 def total_cells(total: Total) -> list[str]:

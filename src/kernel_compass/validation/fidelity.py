@@ -7,12 +7,12 @@ derives them); and no mistake that a kernel makes everywhere may come as near.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
 from kernel_compass.records.fidelity import Expected, Fidelity, FidelityFault, WorstElement
 from kernel_compass.validation.rounding import (
-    FROBENIUS_LIMIT,
     OUTPUT_TYPES,
     ROUNDED_WEIGHTS_LIMIT,
     OutputType,
@@ -35,14 +35,15 @@ def check_fidelity(
         output: a tensor of `expected.value`'s shape; bfloat16, float16 or float32.
         expected: from `kernels.references.expected`, on the same device or not.
         rounded_weights: the kernel rounds scaled weights to 16 bits before the product.
-        limit: of the relative Frobenius error; `None` = 2.5e-3, with rounded weights 4e-3.
+        limit: of the relative Frobenius error; `None` = 2.5e-3 in bfloat16 and
+            3.2e-4 in wider types, with rounded weights 4e-3.
 
     Raises:
         UsageError: the output's type is none of these.
     """
-    kind = output_type(output)
+    kind = output_type(output.dtype)
     if limit is None:
-        limit = ROUNDED_WEIGHTS_LIMIT if rounded_weights else FROBENIUS_LIMIT
+        limit = ROUNDED_WEIGHTS_LIMIT if rounded_weights else kind.limit
     if tuple(output.shape) != tuple(expected.value.shape):
         found = f"The output is {tuple(output.shape)}, the product {tuple(expected.value.shape)}."
         return Fidelity(FidelityFault.SHAPE, found, None, limit, None)
@@ -55,9 +56,16 @@ def check_fidelity(
     if unjudged == judged.numel():
         found = "No element of the reference is finite and within the output's range."
         return Fidelity(FidelityFault.NOTHING_JUDGED, found, None, limit, None, unjudged)
-    allowed = whole_bound(expected, judged, kind, limit, rounded_weights)
+    nearest = expected.nearest(output) if expected.nearest else expected.value
+    settled = replace(expected, value=nearest)
+    allowed, noise = (
+        whole_bound(settled, judged, output.dtype, relative, rounded_weights)
+        for relative in (limit, 0.0)
+    )
     reference, value = expected.value.where(judged, 0.0), value.where(judged, 0.0)
-    return _judge(value, reference, bound.where(judged, 1.0), allowed, limit, unjudged)
+    distance = norm((value - nearest).where(judged, 0.0))
+    limits = _Limits(bound.where(judged, 1.0), allowed, noise, limit)
+    return _judge(value, reference, distance, limits, unjudged)
 
 
 def _judged(expected: Expected, bound: Any, kind: OutputType) -> Any:
@@ -67,22 +75,31 @@ def _judged(expected: Expected, bound: Any, kind: OutputType) -> Any:
     return (reached <= kind.largest) & sums & expected.value.isfinite()
 
 
-def _judge(
-    value: Any, reference: Any, bound: Any, allowed: float, limit: float, unjudged: int
-) -> Fidelity:
+@dataclass(frozen=True)
+class _Limits:
+    bound: Any
+    allowed: float
+    """Norm of the error."""
+    noise: float
+    """The same without the limit: what these operands cost an honest kernel at most."""
+    relative: float
+
+
+def _judge(value: Any, reference: Any, distance: float, limits: _Limits, unjudged: int) -> Fidelity:
+    bound, allowed = limits.bound, limits.allowed
     error = (value - reference).abs()
-    size, distance = norm(reference), norm(error)
+    size, plain = norm(reference), norm(error)
     near, blind = [], []
     for name, rival in _rivals(reference):
         difference = (rival - reference).abs()
         if norm(difference) <= allowed and bool((difference <= bound).all()):
             blind.append(name)
-        elif distance >= norm(difference):
+        elif plain >= norm(difference) > limits.noise:
             near.append(name)
     worst = _worst(value, reference, error, bound)
     fault, reason = _verdict(worst, distance, size, allowed, near)
     relative = distance / size if size else None
-    return Fidelity(fault, reason, relative, limit, worst, unjudged, tuple(blind))
+    return Fidelity(fault, reason, relative, limits.relative, worst, unjudged, tuple(blind))
 
 
 _AS_NEAR = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.errors import UsageError
-from kernel_compass.validation.rounding import FROBENIUS_LIMIT
+from kernel_compass.validation.rounding import OUTPUT_TYPES
 
 MARGIN = 1.05
 
@@ -78,7 +78,7 @@ def format_budget(quantized: Any, full: Any, margin: float = MARGIN) -> FormatBu
         UsageError: as `format_error`; or the quantized product is no nearer than zeros are.
     """
     inherent = format_error(quantized, full)
-    limit = margin * inherent + FROBENIUS_LIMIT
+    limit = margin * inherent + OUTPUT_TYPES["bfloat16"].limit
     if not limit < 1:
         raise UsageError(
             f"The format loses {inherent:.1%} of this product: zeros would be as near.",

@@ -1,7 +1,8 @@
 """What every implementation must pass, whoever wrote it; needs torch.
 
 As a program, `python conformance.py NAME [cuda|cpu]` runs all checks of one implementation in this
-process and prints one JSON line: what was computed, and the failure of each check that failed.
+process and prints one JSON line: what was computed, and the failure of each check that failed. On a
+CPU own kernels need an interpreter: `TRITON_INTERPRET=1 python conformance.py own_decode cpu`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from importlib import import_module
 from itertools import islice
 from typing import Any
 
-from kernel_compass.errors import UsageError
+from kernel_compass.errors import KernelCompassError, UsageError
+from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.providers.allowances import (
     OWN_ACTIVATIONS,
     ROUNDED,
@@ -493,5 +495,30 @@ def run_all(name: str, device: str) -> dict[str, Any]:
     return {"name": name, "unusable": why, "computed": asked, "failures": failures}
 
 
+def main(argv: list[str]) -> int:
+    """The program; 2 = it was called for what is not here, and says so."""
+    if len(argv) not in (1, 2) or argv[-1] in ("-h", "--help"):
+        return _said("Usage: python conformance.py NAME [cuda|cpu]; without the second it is cuda.")
+    name, device = argv[0], argv[1] if len(argv) > 1 else "cuda"
+    if device not in ("cuda", "cpu"):
+        return _said(f"There is no device {device!r}: the second argument is cuda or cpu.")
+    try:
+        one = implementation(name)
+        torch = torch_library()
+    except KernelCompassError as error:
+        return _said(f"error: {error.found}\nnext: {error.remedy}")
+    if device == "cuda" and not torch.cuda.is_available():
+        interpreted = "TRITON_INTERPRET=1 " if one.provider == "own" else ""
+        here = f"{interpreted}python {sys.argv[0]} {name} cpu"
+        return _said(f"error: PyTorch {torch.__version__} finds no CUDA GPU.\nnext: {here}")
+    print(json.dumps(run_all(name, device)))
+    return 0
+
+
+def _said(text: str) -> int:
+    print(text, file=sys.stderr)
+    return 2
+
+
 if __name__ == "__main__":
-    print(json.dumps(run_all(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "cuda")))
+    sys.exit(main(sys.argv[1:]))

@@ -55,3 +55,20 @@ def test_own_kernels_conform_in_the_interpreter(name: str) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["unusable"] == [] and found["computed"]
     assert found["failures"] == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Usage: "),
+        (("own_decod", "cpu"), "There is no implementation 'own_decod'"),
+        (("own_decode", "tpu"), "There is no device 'tpu'"),
+        (("own_decode",), "next: TRITON_INTERPRET=1 python"),
+        (("cublas_bf16", "cuda"), "finds no CUDA GPU"),
+    ],
+)
+def test_the_program_says_what_is_missing(words, said, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert conformance.main(list(words)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and "Traceback" not in err

@@ -48,7 +48,9 @@ def test_formats_with_16_bit_activations_are_computed_from_ampere_on(one, capabi
 
 @needs_triton
 def test_reasons():
-    quantized = "own_decode takes 16-bit activations, and w8a8_int8 quantizes them"
+    quantized = (
+        "own_decode takes 16-bit activations, and w8a8_int8 quantizes them: that is own_w8a8"
+    )
     assert objection("w8a8_int8") == quantized
     assert objection("w4a16_g96") == "own_decode has groups of 32, 64, 128 and all of K, not of 96"
     assert objection("w4a16_g16", one=INVARIANT).startswith("own_decode_invariant has groups")

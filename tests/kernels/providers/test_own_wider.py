@@ -13,6 +13,8 @@ import pytest
 
 import kernel_compass
 from kernel_compass.kernels.providers.own_wider import (
+    LONGEST_REDUCTION,
+    OLDEST_CAPABILITY,
     OWN_FP8_BLOCK,
     OWN_W8A8,
     STUDY_W4A16,
@@ -173,3 +175,12 @@ except MissingDependency as error:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("torch and triton are not installed: pip install")
     assert lines[1].startswith("own_w8a8 needs t") and "pip install" in lines[1]
+
+
+@needs_triton
+@pytest.mark.parametrize("one", WIDER, ids=lambda one: one.name)
+def test_limits_that_are_told_without_the_kernel_file_are_its_own(one):
+    module = importlib.import_module(f"kernel_compass.kernels.{one.file}")
+    for code in one.weights:
+        assert OLDEST_CAPABILITY[code] == module.CAPABILITIES[code]
+        assert LONGEST_REDUCTION.get(code, 2**31 - 1) == module.LONGEST_REDUCTION[code]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kernel_compass.kernels.providers.registry import (
     all_providers,
     implementation,
     implementations_for,
+    why_none,
 )
 from kernel_compass.records.contracts import Target
 from kernel_compass.records.number_format import NumberFormat
@@ -78,7 +80,7 @@ def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> Non
     assert libraries() <= set(refused)
     assert (
         refused["gemlite_w4a16"]
-        == "gemlite is not installed: pip install 'kernel-compass[providers]'"
+        == "gemlite is not installed: pip install '.[providers]' in a checkout of kernel-compass"
     )
     assert refused["cublas_bf16"].startswith("torch is not installed: pip install torch")
 
@@ -233,3 +235,35 @@ def test_a_broken_triton_leaves_the_other_libraries(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = done.stdout.strip()
     assert "RuntimeError: no libcuda" in found or "torch and triton are not installed" in found
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_for_a_plan_libraries_count_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left to refuse is what the library cannot do there."""
+    for name in ("torch", "triton"):
+        monkeypatch.setitem(sys.modules, name, None)
+    planned = replace(H200, planned=True)
+    assert "gemlite_w4a16" in usable(DENSE, "w4a16_g128", planned)
+    assert {"own_w8a8", "scaled_mm_fp8"} <= usable(DENSE, "w8a8_fp8", planned)
+    assert "multiplies one matrix" in refusal("gemlite_w4a16", ABSORB, "w4a16_gk", planned)
+    assert "own_w8a8" not in usable(DENSE, "w8a8_fp8", replace(A100, planned=True))
+    assert "own_w8a8" in usable(DENSE, "w8a8_fp8", Target("cuda", planned=True))
+    assert "own_w8a8" not in usable(DENSE, "w8a8_fp8", Target("cuda"))
+
+
+def test_a_name_that_is_none_is_answered_with_the_nearest_and_with_all() -> None:
+    with pytest.raises(UsageError) as caught:
+        implementation("own_decod")
+    assert caught.value.remedy.startswith("The nearest: own_decode, ")
+    assert all(one.name in caught.value.remedy.split("All: ")[1] for one in all_implementations())
+    with pytest.raises(UsageError, match=r"'zzz'\. All: "):
+        implementation("zzz")
+
+
+def test_why_none_names_those_whose_format_it_nearly_is() -> None:
+    many = replace(ABSORB, heads=70_000)
+    refused = implementations_for(many, NumberFormat.parse("w4a16_gk"), H200).refused
+    why = why_none({**refused, "own_decode": "H = 70000 is over the grid's 65535"})
+    assert "own_decode: H = 70000" in why and "cublas_bf16" not in why
+    only = why_none({"own_decode": "own_decode does not compute it", "x": "computes bf16, not it"})
+    assert only.endswith("can; own_decode does not compute it; x: computes bf16, not it")

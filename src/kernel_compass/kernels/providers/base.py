@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -18,8 +18,8 @@ from kernel_compass.records.contracts import Config, Implementation, Prepared, T
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Op, Traffic, Workload
 
-INSTALL_PROVIDERS = "pip install 'kernel-compass[providers]'"
-"""What gives a Python the libraries."""
+INSTALL_PROVIDERS = "pip install '.[providers]' in a checkout of kernel-compass"
+"""What gives a Python the libraries, in the versions that are known to work."""
 MOST_HEADS = 65_535
 """Blocks along a grid's second dimension."""
 torch = torch_library
@@ -55,9 +55,9 @@ def installed(package: str) -> str | None:
         return None
 
 
-def missing(package: str) -> str | None:
-    """Why a package cannot be used: it is not installed; `None` = it is."""
-    if installed(package) is not None:
+def missing(package: str, target: Target) -> str | None:
+    """Why a package cannot be used: it is not installed; `None` = it is, or only a plan is made."""
+    if target.planned or installed(package) is not None:
         return None
     install = INSTALL_TORCH if package in ("torch", "triton") else INSTALL_PROVIDERS
     return f"{package} is not installed: {install}"
@@ -89,24 +89,24 @@ def needs_gpu(target: Target, capability: tuple[int, int]) -> str | None:
     return None
 
 
-def needs_triton(target: Target, oldest: Callable[[], tuple[int, int]]) -> str | None:
+def needs_triton(target: Target, oldest: tuple[int, int]) -> str | None:
     """Why a Triton kernel of this package cannot run there; `None` = it can.
 
     Args:
         target: a CPU will do under Triton's interpreter.
-        oldest: the compute capability that the kernel needs; asked only where triton is there, as
-            kernel files import it.
+        oldest: the compute capability that the kernel needs.
     """
-    if find_spec("torch") is None or find_spec("triton") is None:
+    if not target.planned and (find_spec("torch") is None or find_spec("triton") is None):
         return f"torch and triton are not installed: {INSTALL_TORCH}"
     if target.kind == "cpu":
         interpreted = os.environ.get("TRITON_INTERPRET") == "1"
         return None if interpreted else "on a CPU it runs under TRITON_INTERPRET=1 only"
-    need = oldest()
-    if target.capability is not None and target.capability >= need:
+    if target.capability is not None and target.capability >= oldest:
+        return None
+    if target.planned and target.capability is None:
         return None
     have = "{}.{}".format(*target.capability) if target.capability else "none"
-    return f"needs compute capability {need[0]}.{need[1]}; the device has {have}"
+    return f"needs compute capability {oldest[0]}.{oldest[1]}; the device has {have}"
 
 
 def triton_older_than(release: tuple[int, int]) -> str | None:

@@ -36,7 +36,7 @@ def layout(*tensors: Tensor | None) -> tuple[Any, ...]:
 def cannot_compile(target: Target) -> str | None:
     """Why Inductor cannot compile for a target; `None` = it can."""
     if target.kind == "cuda":
-        return missing("triton") or needs_gpu(target, (7, 0))
+        return missing("triton", target) or needs_gpu(target, (7, 0))
     try:
         import_module("torch._inductor.cpp_builder").get_cpp_compiler()
     except Exception as error:  # of several kinds, by version

@@ -51,7 +51,7 @@ class _Gemlite(MatrixImplementation):
         """Why it cannot."""
         return first(
             only_formats(number_format, *self.formats),
-            missing("triton"),
+            missing("triton", target),
             needs_gpu(target, (8, 9) if _fp8_products(number_format) else (8, 0)),
             multiples(workload, reduction=max(_STEP, number_format.group or 1)),
         )

@@ -55,7 +55,7 @@ class _Humming(MatrixImplementation):
         group = number_format.group
         return first(
             only_formats(number_format, *self.formats),
-            missing("cuda-bindings"),
+            missing("cuda-bindings", target),
             needs_gpu(target, (8, 0)),
             multiples(workload, reduction=_TILE_K, columns=_PACKED),
             multiples(workload, reduction=group or 1),

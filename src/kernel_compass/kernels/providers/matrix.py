@@ -30,7 +30,7 @@ class MatrixImplementation(ABC):
     ) -> str | None:
         """Why it cannot; `None` = it can."""
         return first(
-            missing(self.package),
+            missing(self.package, target),
             self.reason(workload, number_format, target),
             one_head(workload),
         )

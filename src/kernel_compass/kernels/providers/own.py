@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from kernel_compass import __version__
 from kernel_compass.errors import UsageError
-from kernel_compass.kernels.decode import DecodeConfig, configuration, counters_of, launch, space
+from kernel_compass.kernels.decode import (
+    DecodeConfig,
+    configuration,
+    counters_of,
+    launch,
+    legal,
+    space,
+)
 from kernel_compass.kernels.decode_table import choose
 from kernel_compass.kernels.fragments import PackedWeight, pack, packed_bytes, with_streamed
 from kernel_compass.kernels.gluon_support import gluon_objection, is_hopper
+from kernel_compass.kernels.launching import check_can_launch
 from kernel_compass.kernels.library import torch_library as torch
 from kernel_compass.kernels.providers.base import (
     check_sizes,
@@ -52,7 +61,7 @@ class Decode:
     ) -> str | None:
         """Why it cannot; `None` = it can."""
         return _format_objection(self.name, workload, number_format) or needs_triton(
-            target, lambda: LEAST_CAPABILITY
+            target, LEAST_CAPABILITY
         )
 
     def space(
@@ -85,6 +94,7 @@ class Decode:
         if config:
             chosen = configuration(config)
             _check_kernel(chosen, why_plain)
+            _check_legal(chosen, workload, weight.format)
         else:
             chosen = choose(workload, weight.format, why_plain is None, self.invariant)
         packed = pack(weight)
@@ -115,6 +125,8 @@ class Decode:
         else:
             _check_output(out, (*a.shape[:-1], packed.columns))
         given = packed if streamed is prepared.streamed else with_streamed(packed, tuple(streamed))
+        if out.numel() and not (a.is_cuda and packed.words.is_cuda):
+            check_can_launch(_plain_kernel(), a, packed.words)
         whole = config.kernel == "plain" and os.environ.get("TRITON_INTERPRET") == "1"
         target = out.unsqueeze(0) if linear else out
         launch(given, wide, target, config, counters=counters, wide=whole)
@@ -147,11 +159,19 @@ PROVIDER = Own()
 
 def _format_objection(name: str, workload: Workload, number_format: NumberFormat) -> str | None:
     if number_format.activation.bits == 8:
-        return f"{name} takes 16-bit activations, and {number_format.name} quantizes them"
+        other = "own_fp8_block" if number_format.block else "own_w8a8"
+        return (
+            f"{name} takes 16-bit activations, and {number_format.name} quantizes them: that is "
+            f"{other}"
+        )
     group = number_format.group
     if group is not None and group not in GROUPS:
         return f"{name} has groups of 32, 64, 128 and all of K, not of {group}"
     return grid_too_small(workload)
+
+
+def _plain_kernel() -> Any:
+    return import_module("kernel_compass.kernels.decode_plain").decode_plain
 
 
 def _check_kernel(config: DecodeConfig, why_plain: str | None) -> None:
@@ -159,6 +179,16 @@ def _check_kernel(config: DecodeConfig, why_plain: str | None) -> None:
     if config.kernel != "plain" and why_plain is not None:
         raise UsageError(
             f"The kernel {config.kernel} cannot run here: {why_plain}.",
+            "Take a configuration of `space`, or none for the default.",
+        )
+
+
+def _check_legal(config: DecodeConfig, workload: Workload, number_format: NumberFormat) -> None:
+    """What `legal` refuses may not compile, or leave parts of a program idle."""
+    if not legal(config, workload, number_format):
+        raise UsageError(
+            f"{dict(config.as_config())} cannot be built for {workload.shape_text} in "
+            f"{number_format.name}.",
             "Take a configuration of `space`, or none for the default.",
         )
 

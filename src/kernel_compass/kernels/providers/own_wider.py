@@ -24,6 +24,10 @@ from kernel_compass.records.workload import Traffic, Workload
 
 FP8_PRODUCTS_SINCE = (3, 6)
 """Release of Triton that compiles products of fp8 by fp8; 3.5.1 refuses how their sums are cut."""
+OLDEST_CAPABILITY = {Code.INT4: (8, 0), Code.INT8: (8, 0), Code.FP8: (8, 9)}
+"""What the kernel files say, `CAPABILITIES`; a plan is made without importing them."""
+LONGEST_REDUCTION = {Code.INT8: (2**31 - 1) // 127**2}
+"""Likewise, where it is less than 2^31 - 1."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class WiderKernel:
         """Why it cannot; `None` = it can."""
         return (
             self._format_objection(number_format)
-            or needs_triton(target, lambda: self._module().CAPABILITIES[number_format.weight])
-            or (_release_objection(number_format) if target.kind == "cuda" else None)
+            or needs_triton(target, OLDEST_CAPABILITY[number_format.weight])
+            or _release_objection_of(number_format, target)
             or self._size_objection(workload, number_format)
         )
 
@@ -60,7 +64,7 @@ class WiderKernel:
         return f"{self.name} does not compute {number_format.name}"
 
     def _size_objection(self, workload: Workload, number_format: NumberFormat) -> str | None:
-        longest = self._module().LONGEST_REDUCTION[number_format.weight]
+        longest = LONGEST_REDUCTION.get(number_format.weight, 2**31 - 1)
         if workload.reduction > longest:
             return f"K = {workload.reduction} overflows 32-bit sums; the most is {longest}"
         return grid_too_small(workload)
@@ -119,6 +123,11 @@ class WiderKernel:
             if error.name not in ("torch", "triton"):
                 raise
             raise MissingDependency(f"{self.name} needs {error.name}.", INSTALL_TORCH) from error
+
+
+def _release_objection_of(number_format: NumberFormat, target: Target) -> str | None:
+    compiled = target.kind == "cuda" and not target.planned
+    return _release_objection(number_format) if compiled else None
 
 
 def _release_objection(number_format: NumberFormat) -> str | None:

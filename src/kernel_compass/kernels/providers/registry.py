@@ -49,8 +49,9 @@ def implementation(name: str) -> Implementation:
     known = {one.name: one for one in all_implementations()}
     if name not in known:
         near = get_close_matches(name, known, n=3, cutoff=0.4)
+        nearest = f"The nearest: {', '.join(near)}. " if near else ""
         raise UsageError(
-            f"There is no implementation {name!r}.", f"Use one of: {', '.join(near or known)}."
+            f"There is no implementation {shortened(name)!r}.", f"{nearest}All: {', '.join(known)}."
         )
     return known[name]
 
@@ -65,6 +66,20 @@ def implementations_for(workload: Workload, number_format: NumberFormat, target:
         else:
             refused[one.name] = reason
     return Choice(tuple(usable), refused)
+
+
+def why_none(refused: Mapping[str, str]) -> str:
+    """Why nobody can, from everybody's reasons: of those whose format it nearly is, if there are.
+
+    Args:
+        refused: as in `Choice`.
+    """
+    others = ("computes ", "takes 16-bit", "does not compute")
+    near = {name: why for name, why in refused.items() if not any(text in why for text in others)}
+    reasons = [
+        why if why.startswith(name) else f"{name}: {why}" for name, why in (near or refused).items()
+    ]
+    return "no implementation known here can; " + "; ".join(dict.fromkeys(reasons))
 
 
 def _objection(

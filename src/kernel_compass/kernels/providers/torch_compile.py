@@ -35,7 +35,7 @@ class TorchCompileBf16:
     ) -> str | None:
         """Why it cannot; `None` = it can."""
         return first(
-            missing("torch"),
+            missing("torch", target),
             only_formats(number_format, "bf16", "fp16"),
             cannot_compile(target),
         )

@@ -29,7 +29,7 @@ class CublasBf16:
         self, workload: Workload, number_format: NumberFormat, target: Target
     ) -> str | None:
         """Why it cannot; `None` = it can."""
-        return first(missing("torch"), only_formats(number_format, "bf16", "fp16"))
+        return first(missing("torch", target), only_formats(number_format, "bf16", "fp16"))
 
     def space(
         self, workload: Workload, number_format: NumberFormat, target: Target
