@@ -268,7 +268,10 @@ def _study_error(path: Path, error: sqlite3.Error) -> StudyError:
 
 def _checked(connection: sqlite3.Connection, path: Path) -> tuple[Row, ...]:
     connection.execute("BEGIN")
-    application, version = _number(connection, "application_id"), _number(connection, "user_version")
+    application, version = (
+        _number(connection, "application_id"),
+        _number(connection, "user_version"),
+    )
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if application != APPLICATION:
         if not tables and not application:

@@ -1,8 +1,8 @@
 """Where studies are kept: the user's data folder.
 
-    $KERNEL_COMPASS_HOME, else $XDG_DATA_HOME/kernel-compass, else ~/.local/share/kernel-compass
-        studies/<identifier>/ledger.sqlite
-        rejected.sqlite
+$KERNEL_COMPASS_HOME, else $XDG_DATA_HOME/kernel-compass, else ~/.local/share/kernel-compass
+    studies/<identifier>/ledger.sqlite
+    rejected.sqlite
 """
 
 from __future__ import annotations

@@ -179,9 +179,7 @@ class DispatchTable:
     def of(self, study: str, trial: int | None = None) -> tuple[DispatchEntry, ...]:
         """What a study, or one trial of it, contributed."""
         return tuple(
-            one
-            for one in self.contributions
-            if one.study == study and trial in (None, one.trial)
+            one for one in self.contributions if one.study == study and trial in (None, one.trial)
         )
 
 
