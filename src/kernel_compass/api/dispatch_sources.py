@@ -18,8 +18,8 @@ _KERNELS = "kernel_compass.kernels"
 def source_hashes(implementation: Implementation) -> dict[str, str]:
     """SHA-256 of the files under `kernel_compass/kernels` that an implementation rests on.
 
-    The module that defines it, the quantizer, and all that they import there, at the top or inside a
-    function; nothing is imported for it. Empty for an implementation from elsewhere.
+    The module that defines it, the quantizer, and all that they import there, at the top or inside
+    a function; nothing is imported for it. Empty for an implementation from elsewhere.
     """
     module = type(implementation).__module__
     if not module.startswith(_KERNELS):

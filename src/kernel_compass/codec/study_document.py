@@ -38,9 +38,8 @@ IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 NAMELESS = "exported"
 """What the canonical export calls its study."""
 _REMEDY = "Write one with `kernel-compass export STUDY --output FILE`."
-_FOLDERS = re.compile(
-    r"(?<![\w./~-])(?:~|\.{1,2})?/(?:[^\s/'\"`:,;()\[\]]+/)*(?=[^\s/'\"`:,;()\[\]])"
-)
+_WORD = r"[^\s/'\"`:,;()\[\]]"
+_FOLDERS = re.compile(rf"(?<![\w./~-])(?:~|\.{{1,2}})?/(?:{_WORD}+/)*(?={_WORD})")
 ValueDocument = int | float | str | bool
 
 

@@ -114,16 +114,16 @@ class Ledger:
             if ledger_file.version_of(path) < ledger_file.VERSION:
                 ledger_file.migrate(path)
                 fold, last = _read(path, in_place=False)
-            found = cls(folder, lock, fold, last)
+            ledger = cls(folder, lock, fold, last)
         except BaseException:
             lock.release()
             raise
         try:
-            found._take_up()
+            ledger._take_up()
         except BaseException:
-            found.close()
+            ledger.close()
             raise
-        return found
+        return ledger
 
     @property
     def recorded(self) -> RecordedStudy:
@@ -274,9 +274,9 @@ class Ledger:
         connection = self._writable()
         rows, at, last = [], _now(), self._last
         for kind, key, document in found:
+            number = last.sequence + 1
             # what may happen any number of times has no key of its own
-            key = key or str(last.sequence + 1)
-            last = chained(last.digest, last.sequence + 1, kind, key, _text(document), at)
+            last = chained(last.digest, number, kind, key or str(number), _text(document), at)
             rows.append(last)
         with sqlite_errors(self.path):
             connection.execute(f"PRAGMA synchronous = {'FULL' if sure else 'NORMAL'}")

@@ -268,10 +268,8 @@ def _study_error(path: Path, error: sqlite3.Error) -> StudyError:
 
 def _checked(connection: sqlite3.Connection, path: Path) -> tuple[Row, ...]:
     connection.execute("BEGIN")
-    application, version = (
-        _number(connection, "application_id"),
-        _number(connection, "user_version"),
-    )
+    application = _number(connection, "application_id")
+    version = _number(connection, "user_version")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if application != APPLICATION:
         if not tables and not application:
@@ -300,7 +298,8 @@ def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Row, ...]:
     found = connection.execute(
         "SELECT sequence, kind, key, document, at, digest FROM log ORDER BY sequence"
     )
-    rows, before = [], _START
+    rows: list[Row] = []
+    before = _START
     for sequence, *rest in found:
         *texts, digest = rest
         if sequence != len(rows) + 1 or not all(isinstance(text, str) for text in texts):

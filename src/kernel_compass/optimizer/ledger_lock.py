@@ -84,6 +84,8 @@ class WriterLock:
             "command": shortened(" ".join(sys.argv)),
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+        for leftover in self._folder.glob(f".{OWNER}.*"):  # of one that was killed here
+            leftover.unlink()
         temporary = self._folder / f".{OWNER}.{os.getpid()}"
         temporary.write_text(json.dumps(said), encoding="utf-8")
         temporary.replace(self._folder / OWNER)

@@ -123,5 +123,5 @@ class RecordedStudy:
     @property
     def next_number(self) -> int:
         """The number of the next new trial."""
-        numbers = [one.number for one in (*self.trials, *self.pending)]
+        numbers = [one.number for one in self.trials] + [one.number for one in self.pending]
         return max(numbers, default=0) + 1

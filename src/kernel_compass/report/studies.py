@@ -67,7 +67,7 @@ def study_text(recorded: RecordedStudy) -> str:
 def reverted_text(entries: Iterable[DispatchEntry], left: int, table: str) -> str:
     """What was taken out of a table."""
     taken = [f"  {one.reference}  {one.pattern.text}  {_entry_name(one)}" for one in entries]
-    rest = f"{count_text(left, 'entry', 'entries')} left" if left else "nothing left, file removed"
+    rest = f"{left} of others in force" if left else "nothing left, file removed"
     return "\n".join([f"Reverted in {table} ({rest}):", *taken]) + "\n"
 
 
