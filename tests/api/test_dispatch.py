@@ -279,7 +279,7 @@ def test_the_operators_are_as_torch_wants_them(used):
 
 
 def test_a_handle_that_is_gone_is_named(used):
-    table, handle, weight = used
+    table, _, weight = used
     number = table.prepare(weight).number
     gc.collect()
     with pytest.raises(UsageError, match="is gone"):

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
+import msgspec
 import pytest
 from optimizer.study_samples import ENVIRONMENT, entry, proposal, study, trial
 
@@ -115,3 +117,15 @@ def test_the_canonical_export_has_no_name_times_or_paths():
     assert "/home" not in text and "/srv" not in text and "2026" not in text
     assert "3 GB/s, and/or b.cu:7 (in x)" in text
     study_document.decode(exports[0])  # and it is a study's document
+
+
+def test_the_schema_says_what_the_code_does():
+    jsonschema.validate(json.loads(dispatch_table.encode(TABLE)), dispatch_table.schema())
+    shipped, here = dispatch_table.schema(), msgspec.json.schema(dispatch_table.TableDocument)
+    here["$defs"]["TableDocument"]["properties"]["schema"] = {"const": dispatch_table.SCHEMA}
+    assert shipped["$defs"] == here["$defs"]
+    for key in ("entries", "studies", "outdone"):
+        wrong = json.loads(dispatch_table.encode(TABLE))
+        del wrong[key]
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, dispatch_table.schema())

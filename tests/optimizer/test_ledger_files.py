@@ -172,7 +172,9 @@ def test_the_database_of_another_program_is_refused(tmp_path, application):
     refused(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 8192, os.urandom(5000), b"SQLite format 3\0"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\0" * 8192, os.urandom(5000), b"SQLite format 3\0"]
+)
 def test_what_is_no_database_is_refused(tmp_path, content):
     (tmp_path / "ledger.sqlite").write_bytes(content)
     refused(tmp_path)
@@ -209,7 +211,7 @@ def test_a_read_only_study_is_read_and_not_written(written):
         try:
             os.setuid(65534)
             assert read_study(folder) == said
-            with pytest.raises(StudyError, match="cannot be written|read-only"):
+            with pytest.raises(StudyError, match=r"cannot be written|read-only"):
                 Ledger.resume(folder)
             with pytest.raises(StudyError, match="cannot be written"):
                 Ledger.create(study(), folder.parent / "new")

@@ -21,9 +21,9 @@ __all__ = [
     "Reverted",
     "export_study",
     "forget_ideas",
+    "list_studies",
     "rejected_ideas",
     "revert_study",
-    "studies",
     "studies_folder",
     "study",
 ]
@@ -48,7 +48,7 @@ class Reverted:
     entries: tuple[DispatchEntry, ...]
 
 
-def studies() -> tuple[ListedStudy, ...]:
+def list_studies() -> tuple[ListedStudy, ...]:
     """All studies of this user, the one changed last at the end."""
     found = []
     for folder in study_folders():

@@ -28,7 +28,7 @@ def history(rejected: RejectedOption = False, json: HistoryJsonOption = False) -
         ideas = api.rejected_ideas()
         emit(_json([_plain(one) for one in ideas]) if json else rejected_text(ideas), None)
         return
-    found = api.studies()
+    found = api.list_studies()
     if json:
         emit(_json([_study(one) for one in found]), None)
         return
