@@ -188,7 +188,9 @@ def test_a_kill_at_any_instant_loses_the_trial_in_flight_at_most(tmp_path):
         if kill % 10 == 0:
             accepted, ended = set(), set()
         said_of = {word: set() for word in WORDS}
-        for word, *rest in forked_and_killed(folder, chance.uniform(0.0, 0.06)):
+        for word, *rest in forked_and_killed(
+            folder, chance.uniform(0.0, 0.006), chance.randrange(1, 25)
+        ):
             said_of[word] |= set(map(int, rest))
         accepted |= said_of["accepted"]
         ended |= said_of["ended"]
@@ -211,7 +213,7 @@ def test_a_kill_while_the_ledger_is_made_leaves_it_whole_or_none(tmp_path):
     chance, made = random.Random(7), 0
     for index in range(40):
         folder = tmp_path / str(index)
-        forked_and_killed(folder, chance.uniform(0, 0.004), wait=False)
+        forked_and_killed(folder, chance.uniform(0, 0.004), 0)
         if (folder / "ledger.sqlite").exists():
             made += 1
             assert read_study(folder).study.request == study().request
@@ -223,8 +225,8 @@ def test_a_kill_while_the_ledger_is_made_leaves_it_whole_or_none(tmp_path):
     assert made < 40
 
 
-def forked_and_killed(folder, seconds, wait=True):
-    """The lines of a writer that is killed some time after it opened the study, or began to."""
+def forked_and_killed(folder, seconds, said):
+    """The lines of a writer that is killed some time after it said so many."""
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -236,7 +238,7 @@ def forked_and_killed(folder, seconds, wait=True):
             os._exit(1)
     os.close(writable)
     with os.fdopen(readable) as lines:
-        first = lines.readline() if wait else ""
+        first = "".join(lines.readline() for _ in range(said))
         time.sleep(seconds)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
