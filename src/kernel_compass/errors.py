@@ -10,7 +10,8 @@ KernelCompassError
 ├── MissingDependency          an optional package or program is not installed
 ├── ProfilingError             ncu or its target failed; `cause` says which way
 ├── MeasurementError           a time could not be taken; `cause` says why
-└── CalibrationError           a calibration is missing or cannot be used
+├── CalibrationError           a calibration is missing or cannot be used
+└── StudyError                 a study's ledger or a dispatch table is missing or cannot be used
 """
 
 from __future__ import annotations
@@ -139,3 +140,8 @@ class MeasurementError(KernelCompassError):
 
 class CalibrationError(KernelCompassError):
     """A calibration is missing, or its file cannot be used."""
+
+
+class StudyError(KernelCompassError):
+    """A study's ledger, the memory of rejected ideas or a dispatch table is missing or cannot be
+    used."""

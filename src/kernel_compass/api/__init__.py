@@ -35,6 +35,15 @@ if TYPE_CHECKING:
         verify_cold,
     )
     from kernel_compass.api.running import profile_target, profile_timeline
+    from kernel_compass.api.studies import (
+        export_study,
+        forget_ideas,
+        list_studies,
+        rejected_ideas,
+        revert_study,
+        studies_folder,
+        study,
+    )
     from kernel_compass.api.timelines import diagnose_timeline
 
 __all__ = [
@@ -54,7 +63,10 @@ __all__ = [
     "diagnose_profiles",
     "diagnose_timeline",
     "doctor",
+    "export_study",
+    "forget_ideas",
     "hold_out",
+    "list_studies",
     "machine_calibration",
     "measure",
     "mla_items",
@@ -65,9 +77,13 @@ __all__ = [
     "profile_target",
     "profile_timeline",
     "read_capture",
+    "rejected_ideas",
+    "revert_study",
     "save_calibration",
     "shipped_calibration",
     "shipped_calibrations",
+    "studies_folder",
+    "study",
     "sweep_items",
     "verify_cold",
 ]
@@ -99,6 +115,15 @@ _MODULES = {
         "verify_cold",
     ),
     "running": ("profile_target", "profile_timeline"),
+    "studies": (
+        "export_study",
+        "forget_ideas",
+        "rejected_ideas",
+        "revert_study",
+        "list_studies",
+        "studies_folder",
+        "study",
+    ),
     "timelines": ("diagnose_timeline",),
 }
 """Module of this package -> the doors in it."""

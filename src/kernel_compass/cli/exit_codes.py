@@ -14,6 +14,7 @@ from kernel_compass.errors import (
     MissingDependency,
     ProfilingCause,
     ProfilingError,
+    StudyError,
     UsageError,
 )
 
@@ -32,6 +33,7 @@ class ExitCode(IntEnum):
     MISSING_DEPENDENCY = 8
     MEASUREMENT = 9
     CALIBRATION = 10
+    STUDY = 11
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -48,6 +50,7 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.MISSING_DEPENDENCY: "a program or package that is needed is not installed",
     ExitCode.MEASUREMENT: "measuring failed: no GPU, or the callable cannot be timed",
     ExitCode.CALIBRATION: "there is no such calibration, or its file cannot be used",
+    ExitCode.STUDY: "there is no such study or dispatch table, or its file cannot be used",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
     ExitCode.BROKEN_PIPE: "the reader of the output went away",
 }
@@ -70,6 +73,7 @@ _BY_CLASS: Sequence[tuple[type[KernelCompassError], ExitCode]] = (
     (MissingDependency, ExitCode.MISSING_DEPENDENCY),
     (MeasurementError, ExitCode.MEASUREMENT),
     (CalibrationError, ExitCode.CALIBRATION),
+    (StudyError, ExitCode.STUDY),
 )
 
 

@@ -17,8 +17,13 @@ from kernel_compass.cli.calibrate import calibrate
 from kernel_compass.cli.diagnose import diagnose
 from kernel_compass.cli.doctor import doctor
 from kernel_compass.cli.exit_codes import EXIT_CODES_TEXT, ExitCode, Failures, exit_code_of
+from kernel_compass.cli.export import export
+from kernel_compass.cli.forget import forget
+from kernel_compass.cli.history import history
 from kernel_compass.cli.mla import mla
 from kernel_compass.cli.profile import ProfileCommand, profile
+from kernel_compass.cli.revert import revert
+from kernel_compass.cli.show import show
 from kernel_compass.cli.sweep import sweep
 from kernel_compass.errors import KernelCompassError, shortened
 
@@ -49,6 +54,11 @@ app.command(short_help="Kernels across the boundary of L2.", epilog=EXIT_CODES_T
 app.command(short_help="Measure and store the ceilings of this GPU.", epilog=EXIT_CODES_TEXT)(
     calibrate
 )
+app.command(short_help="The studies that were run.", epilog=EXIT_CODES_TEXT)(history)
+app.command(short_help="One study with its trials.", epilog=EXIT_CODES_TEXT)(show)
+app.command(short_help="A study as canonical JSON.", epilog=EXIT_CODES_TEXT)(export)
+app.command(short_help="Take a study out of a dispatch table.", epilog=EXIT_CODES_TEXT)(revert)
+app.command(short_help="Let rejected ideas be tried again.", epilog=EXIT_CODES_TEXT)(forget)
 app.command(short_help="What this machine can do.", epilog=EXIT_CODES_TEXT)(doctor)
 
 

@@ -1,0 +1,145 @@
+"""Studies that were recorded: listed, shown, exported, taken back out of a dispatch table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_compass.codec.study_document import canonical
+from kernel_compass.errors import StudyError, UsageError, shortened
+from kernel_compass.optimizer import dispatch_file
+from kernel_compass.optimizer.ledger import read_study
+from kernel_compass.optimizer.ledger_home import LAST, find_study, studies_folder, study_folders
+from kernel_compass.optimizer.ledger_memory import RejectionMemory
+from kernel_compass.records.dispatch import DispatchEntry, DispatchTable
+from kernel_compass.records.rejected import RejectedIdea
+from kernel_compass.records.study import RecordedStudy
+
+__all__ = [
+    "ListedStudy",
+    "Reverted",
+    "export_study",
+    "forget_ideas",
+    "list_studies",
+    "rejected_ideas",
+    "revert_study",
+    "studies_folder",
+    "study",
+]
+
+
+@dataclass(frozen=True)
+class ListedStudy:
+    """A study's folder with what its ledger says, or why that cannot be read."""
+
+    name: str
+    folder: Path
+    recorded: RecordedStudy | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """What was taken out of a dispatch table."""
+
+    table: DispatchTable
+    """As it is now; its file is removed where nothing is left."""
+    entries: tuple[DispatchEntry, ...]
+
+
+def list_studies() -> tuple[ListedStudy, ...]:
+    """All studies of this user, the one changed last at the end."""
+    found = []
+    for folder in study_folders():
+        try:
+            found.append(ListedStudy(folder.name, folder, read_study(folder)))
+        except StudyError as error:
+            found.append(ListedStudy(folder.name, folder, None, error.found))
+    return tuple(found)
+
+
+def study(name: str) -> RecordedStudy:
+    """One study by its name, the beginning of it, `last`, or its folder.
+
+    Raises:
+        StudyError: there is none, or its ledger cannot be used.
+    """
+    return read_study(find_study(name))
+
+
+def export_study(name: str) -> bytes:
+    """The canonical export: the same bytes for two runs of one recording.
+
+    Raises:
+        StudyError: there is none, or its ledger cannot be used.
+    """
+    return canonical(study(name))
+
+
+def revert_study(reference: str, table: Path) -> Reverted:
+    """Take what a study, or a trial of it, contributed out of a dispatch table.
+
+    Args:
+        reference: `STUDY` or `STUDY:TRIAL`; the study's ledger need not be on this machine.
+        table: the file; the table is again what it was before, to the byte.
+
+    Raises:
+        UsageError: the reference is none.
+        StudyError: nothing in the table is of it; or the file cannot be used.
+    """
+    name, trial = _reference(reference)
+    known = {one.study for one in dispatch_file.read_table(table).contributions}
+    after, taken = dispatch_file.revert(table, _known(name, known), trial)
+    return Reverted(after, taken)
+
+
+def rejected_ideas() -> tuple[RejectedIdea, ...]:
+    """What was rejected in any study, the latest last.
+
+    Raises:
+        StudyError: the memory cannot be used.
+    """
+    return RejectionMemory().all()
+
+
+def forget_ideas(
+    implementation: str | None = None,
+    workload: str | None = None,
+    study: str | None = None,
+    everything: bool = False,
+) -> int:
+    """Forget rejections, so that the ideas are tried again; how many.
+
+    Raises:
+        UsageError: it is not said which.
+        StudyError: the memory cannot be used.
+    """
+    return RejectionMemory().forget(implementation, workload, study, everything)
+
+
+def _reference(text: str) -> tuple[str, int | None]:
+    name, colon, number = text.partition(":")
+    if not colon and name:
+        return name, None
+    if not name or not number.isascii() or not number.isdecimal() or len(number) > 9:
+        found = f"{shortened(text)!r} names no study or trial."
+        raise UsageError(found, "Write STUDY or STUDY:TRIAL, for example `last:3`.")
+    return name, int(number)
+
+
+def _known(name: str, known: set[str]) -> str:
+    """The study of the table that a name means."""
+    near = sorted(one for one in known if one.startswith(name))
+    if name in known or (not near and name != LAST):
+        return name
+    if name == LAST:
+        return study(name).study.identifier
+    return _only(name, near)
+
+
+def _only(name: str, near: Sequence[str]) -> str:
+    if len(near) == 1:
+        return near[0]
+    found = f"{shortened(name)!r} is the beginning of {len(near)} studies: {', '.join(near)}."
+    raise StudyError(found, "Write more of its name.")
