@@ -16,6 +16,7 @@ from kernel_compass.errors import KernelCompassError, shortened
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.guards import Guarded, guard_all
+from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
 from kernel_compass.validation.judging import (
     Effort,
     GateFinding,
@@ -288,41 +289,40 @@ class _Trial:
         given, _ = guard_all(self.torch, draw.inputs, NAN_BYTE)
         state = self._prepared(runner, given)
         before = [o.clone() for o in self._ran(runner, state, given)]
-        for change in ("new values", "the same values in another order"):
-            mixed = self._changed(given, other, change)
-            if mixed is None:
+        for change in (NEW_VALUES, *REORDERINGS):
+            if not self._changed(given, other, change):
                 continue
-            expected = self.problem.expected(self.workload, mixed)
+            expected = self.problem.expected(self.workload, given)
             if self.problem.gate(before, expected).reason is None:
                 continue  # the change does not show in the result
             outputs = self._ran(runner, state, given)
             finding = self.problem.gate(outputs, expected)
-            if finding.reason is None:
-                before = [o.clone() for o in outputs]
-                continue
             stale = all_same(self.torch, outputs, before)
-            reason = Reason.CACHES_BY_IDENTITY if stale else finding.reason
-            detail = (
-                f"Its result did not follow inputs that were changed in place ({change})."
-                if stale
-                else f"After inputs were changed in place ({change}): {finding.detail}"
-            )
-            raise Rejected(Found(reason, detail))
-
-    def _changed(self, given: dict[str, Any], other: Draw, change: str) -> dict[str, Any] | None:
-        """Write other contents to the same addresses, by aliases that bump no version counter."""
-        torch, mixed, any_changed = self.torch, dict(given), False
-        for name, tensor in given.items():
-            if name in self.problem.held or not isinstance(tensor, torch.Tensor):
+            before = [o.clone() for o in outputs]
+            if finding.reason is None:
                 continue
-            new = other.inputs[name]
-            if change != "new values":
-                new = _reordered(tensor)
+            if stale:
+                raise Rejected(
+                    Found(
+                        Reason.CACHES_BY_IDENTITY,
+                        f"Its result did not follow inputs that were changed in place ({change}).",
+                    )
+                )
+            if change == NEW_VALUES:  # the others may break what a problem's inputs keep to
+                detail = f"After inputs were changed in place ({change}): {finding.detail}"
+                raise Rejected(Found(finding.reason, detail))
+
+    def _changed(self, given: dict[str, Any], other: Draw, change: str) -> bool:
+        """Write other contents to the same addresses, by aliases that bump no version counter."""
+        any_changed = False
+        for name, tensor in given.items():
+            if name in self.problem.held or not isinstance(tensor, self.torch.Tensor):
+                continue
+            new = other.inputs[name] if change == NEW_VALUES else REORDERINGS[change](tensor)
             if new is None or tuple(new.shape) != tuple(tensor.shape):
                 continue
-            _silently(torch, tensor, new)
-            any_changed = True
-        return mixed if any_changed else None
+            any_changed |= silently(self.torch, tensor, new)
+        return any_changed
 
     def repeats(self, runner: Runner) -> None:
         """The same inputs give the same result, call after call."""
@@ -495,23 +495,3 @@ def _sizes(torch: Any, draws: Sequence[Draw]) -> list[int]:
             if isinstance(one, torch.Tensor):
                 sizes.update(one.numel() * width for width in (1, 2, 4, 8))
     return sorted(sizes)
-
-
-def _reordered(tensor: Any) -> Any | None:
-    """Two inner parts in each other's place: the ends, the sum and the extremes stay."""
-    if tensor.numel() < 8 or not tensor.dtype.is_floating_point:
-        return None
-    flat = tensor.clone().reshape(-1)
-    quarter = flat.numel() // 4
-    first, second = flat[quarter : 2 * quarter].clone(), flat[2 * quarter : 3 * quarter].clone()
-    flat[quarter : 2 * quarter], flat[2 * quarter : 3 * quarter] = second, first
-    return flat.reshape(tensor.shape)
-
-
-def _silently(torch: Any, tensor: Any, new: Any) -> None:
-    """Overwrite contents through an alias whose version counter is its own."""
-    try:
-        alias = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
-    except (RuntimeError, BufferError, TypeError):
-        alias = tensor.detach()
-    alias.copy_(new)
