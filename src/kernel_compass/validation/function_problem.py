@@ -1,0 +1,141 @@
+"""A problem given by plain functions, judged by the general gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_compass.errors import UsageError
+from kernel_compass.records.problem import ProblemWorkload
+from kernel_compass.validation import output_gate
+from kernel_compass.validation.judging import GateFinding, Tensors
+from kernel_compass.validation.sensitivity import undecided_places
+
+MOST_VARIANTS = 4
+"""Other workloads that a candidate is tried at beside its own."""
+
+
+@dataclass(frozen=True)
+class ProblemFunctions:
+    """What a problem consists of."""
+
+    inputs: Callable[[Mapping[str, Any], Any], dict[str, Any]]
+    """Of a workload's values and a `torch.Generator`."""
+    reference: Callable[..., Any]
+    """Of all inputs by name; gets floating-point ones in float64."""
+    baseline: Callable[..., Any]
+    """Of all inputs by name, in their own types."""
+
+
+class FunctionProblem:
+    """A problem in the process that judges.
+
+    Args:
+        torch: the module.
+        name: what reports call it.
+        workloads: all its sizes.
+        functions: what it consists of.
+        budget: relative error that a coarser number format may cost, 0.03 = 3 %.
+        held: inputs that a candidate may take over once.
+        variants: sizes that only correctness is judged at; the other workloads where there are none.
+        device: where inputs are made.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        name: str,
+        workloads: Sequence[ProblemWorkload],
+        functions: ProblemFunctions,
+        budget: float = 0.03,
+        held: frozenset[str] = frozenset(),
+        variants: Sequence[ProblemWorkload] = (),
+        device: str = "cpu",
+    ) -> None:
+        self.name = name
+        self.held = held
+        self.workloads = tuple(workloads)
+        self._torch = torch
+        self._functions = functions
+        self._budget = budget
+        self._variants = tuple(variants)
+        self._device = device
+
+    def variants(self, workload: ProblemWorkload) -> Sequence[ProblemWorkload]:
+        """Sizes named for it, or the problem's other workloads."""
+        others = self._variants or self.workloads
+        return [one for one in others if one.values != workload.values][:MOST_VARIANTS]
+
+    def inputs(self, workload: ProblemWorkload, seed: int) -> dict[str, Any]:
+        """Drawn by the problem's own function."""
+        generator = self._torch.Generator(self._device).manual_seed(seed)
+        return self._functions.inputs(dict(workload.values), generator)
+
+    def expected(self, workload: ProblemWorkload, inputs: Tensors) -> output_gate.Reference:
+        """The reference in float64, beside what rounding costs the baseline."""
+        exact = self._outputs(self.exact(inputs), "reference")
+        ours = self._outputs(self.baseline(inputs), "baseline")
+        self._agree(exact, ours)
+        places = undecided_places(
+            self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
+        )
+        return output_gate.reference(exact, ours, self._budget, places)
+
+    def exact(self, inputs: Tensors) -> Any:
+        """The reference's outputs."""
+        with self._torch.no_grad():
+            return self._functions.reference(**_wide(self._torch, inputs))
+
+    def baseline(self, inputs: Tensors) -> Any:
+        """The baseline's outputs."""
+        with self._torch.no_grad():
+            return self._functions.baseline(**inputs)
+
+    def gate(self, outputs: Sequence[Any], expected: Any) -> GateFinding:
+        """See `output_gate`."""
+        return output_gate.check_outputs(outputs, expected)
+
+    def controls(self, expected: Any) -> Mapping[str, Sequence[Any]]:
+        """See `output_gate`."""
+        return output_gate.controls(self._torch, expected)
+
+    @property
+    def functions(self) -> Sequence[Any]:
+        """Nothing of these may be called by a candidate."""
+        return (self.baseline, self.exact, self._functions.baseline, self._functions.reference)
+
+    def _outputs(self, outputs: Any, whose: str) -> list[Any]:
+        if isinstance(outputs, Mapping):
+            outputs = list(outputs.values())
+        listed = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+        for one in listed:
+            if not isinstance(one, self._torch.Tensor):
+                raise UsageError(
+                    f"The {whose} of {self.name} returned a {type(one).__name__}, not a tensor.",
+                    "It has to return a tensor, or a tuple, list or dictionary of tensors.",
+                )
+        return listed
+
+    def _agree(self, exact: list[Any], ours: list[Any]) -> None:
+        shapes = [tuple(one.shape) for one in exact], [tuple(one.shape) for one in ours]
+        if shapes[0] != shapes[1]:
+            raise UsageError(
+                f"The reference of {self.name} returns {shapes[0]}, its baseline {shapes[1]}.",
+                "Both have to return tensors of the same shapes, in the same order.",
+            )
+        for one, other in zip(exact, ours, strict=True):
+            if other.dtype.is_floating_point and one.dtype != self._torch.float64:
+                raise UsageError(
+                    f"The reference of {self.name} returns {one.dtype}, not float64.",
+                    "It gets its inputs in float64 and must not round them.",
+                )
+
+
+def _wide(torch: Any, inputs: Tensors) -> dict[str, Any]:
+    return {
+        name: value.double()
+        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+        else value
+        for name, value in inputs.items()
+    }

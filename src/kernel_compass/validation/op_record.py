@@ -1,0 +1,84 @@
+"""Which operations and functions a call goes through, and what its allocations hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+_QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
+"""Operations that compute nothing."""
+_ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+
+
+def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, ...]]] | None:
+    """The operations that compute something, with the shapes of their tensors; `None` = unknown.
+
+    Kernels that are launched past torch's dispatcher (Triton's) are not in it.
+    """
+    try:
+        mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    except (ImportError, AttributeError):
+        return None
+    found: list[tuple[str, tuple[Any, ...]]] = []
+
+    class Record(mode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            name = str(function).split(".")[1] if "." in str(function) else str(function)
+            if name not in _QUIET:
+                shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))
+                found.append((name, shapes))
+            return function(*args, **(kwargs or {}))
+
+    try:
+        with Record():
+            call()
+    except Exception:  # what it says of itself elsewhere is enough
+        return None
+    return found
+
+
+@contextmanager
+def filled_allocations(value: float) -> Iterator[None]:
+    """What is allocated without being written holds this value: floating-point tensors only."""
+    mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+    class Fill(mode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            made = function(*args, **(kwargs or {}))
+            name = str(function).split(".")[1] if "." in str(function) else ""
+            if name in _ALLOCATIONS and made.dtype.is_floating_point:
+                made.fill_(value)
+            return made
+
+    with Fill():
+        yield
+
+
+def executes(functions: Iterable[Any], call: Callable[[], Any]) -> str | None:
+    """The first of some Python functions that a call goes through, under whatever name."""
+    codes = {}
+    for one in functions:
+        code = getattr(getattr(one, "__func__", one), "__code__", None)
+        if code is not None:
+            codes[code] = str(getattr(one, "__name__", "a function"))
+    seen: str | None = None
+
+    def look(frame: Any, event: str, _argument: Any) -> None:
+        nonlocal seen
+        if event == "call" and seen is None:
+            seen = codes.get(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return seen

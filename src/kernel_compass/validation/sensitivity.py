@@ -1,0 +1,59 @@
+"""Whole-number outputs (positions, choices) that rounding decides: near ties have no right answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernel_compass.validation.judging import Tensors
+
+DRAWS = 8
+"""A tie of two is broken the same way in all of them once in 256 times."""
+UNITS = 4.0
+"""Noise in units of an input's last place: a few roundings on the way."""
+
+
+def undecided_places(
+    torch: Any,
+    exact: Callable[[Tensors], Sequence[Any]],
+    inputs: Tensors,
+    outputs: Sequence[Any],
+) -> tuple[Any | None, ...]:
+    """Where outputs that are no floating-point numbers change when inputs change by their rounding.
+
+    Args:
+        torch: the module.
+        exact: the reference.
+        inputs: what it was called with.
+        outputs: what it gave.
+
+    Returns:
+        A mask for each output; `None` for floating-point ones.
+    """
+    if all(one.dtype.is_floating_point for one in outputs):
+        return (None,) * len(outputs)
+    masks = [
+        None if one.dtype.is_floating_point else torch.zeros_like(one, dtype=torch.bool)
+        for one in outputs
+    ]
+    for seed in range(DRAWS):
+        others = exact(_shaken(torch, inputs, seed))
+        for mask, one, other in zip(masks, outputs, others, strict=True):
+            if mask is not None:
+                mask |= one != other
+    return tuple(masks)
+
+
+def _shaken(torch: Any, inputs: Tensors, seed: int) -> dict[str, Any]:
+    changed = {}
+    for name, value in inputs.items():
+        changed[name] = value
+        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+            generator = torch.Generator(value.device).manual_seed(seed)
+            wide = value.double()
+            noise = torch.randn(
+                wide.shape, generator=generator, dtype=wide.dtype, device=wide.device
+            )
+            unit = UNITS * torch.finfo(value.dtype).eps / 2
+            changed[name] = torch.where(wide.isfinite(), wide * (1.0 + unit * noise), wide)
+    return changed

@@ -1,0 +1,295 @@
+"""What a candidate must leave alone: global state, clocks, the checks, threads and processes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from kernel_compass.records.trial import Reason
+
+_CLOCKS = (
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.time",
+    "time.sleep",
+)
+_TORCH = (
+    "torch.cuda.Event",
+    "torch.cuda.Event.record",
+    "torch.cuda.Event.elapsed_time",
+    "torch.cuda.Event.synchronize",
+    "torch.cuda.synchronize",
+    "torch.cuda.graph",
+    "torch.cuda.CUDAGraph",
+    "torch.cuda.Stream",
+    "torch.cuda.current_stream",
+    "torch.cuda.stream",
+    "torch.allclose",
+    "torch.equal",
+    "torch.isclose",
+    "torch.isnan",
+    "torch.isfinite",
+    "torch.linalg.vector_norm",
+    "torch.linalg.norm",
+    "torch.norm",
+    "torch.randn",
+    "torch.rand",
+    "torch.randint",
+    "torch.empty",
+    "torch.matmul",
+    "torch.mm",
+    "torch.bmm",
+    "torch.Generator",
+    "torch.Generator.manual_seed",
+    "torch.Tensor.double",
+    "torch.Tensor.to",
+    "torch.Tensor.abs",
+    "torch.Tensor.sum",
+    "torch.Tensor.norm",
+    "torch.Tensor.clone",
+    "torch.Tensor.copy_",
+    "torch.Tensor.__eq__",
+    "torch.Tensor.__le__",
+    "torch.Tensor.__lt__",
+    "torch.Tensor.__gt__",
+    "torch.Tensor.__ge__",
+    "torch.Tensor.__sub__",
+    "torch.Tensor.__truediv__",
+    "torch.Tensor.all",
+    "torch.Tensor.any",
+    "torch.Tensor.isfinite",
+    "torch.Tensor.isnan",
+    "torch.Tensor.item",
+    "torch.Tensor.data_ptr",
+)
+_FLAGS: tuple[tuple[str, str], ...] = (
+    ("the default dtype", "get_default_dtype"),
+    ("the default device", "get_default_device"),
+    ("float32 matmul precision", "get_float32_matmul_precision"),
+    ("the number of threads", "get_num_threads"),
+    ("deterministic algorithms", "are_deterministic_algorithms_enabled"),
+    ("grad mode", "is_grad_enabled"),
+    ("inference mode", "is_inference_mode_enabled"),
+    ("denormal flushing", ""),
+)
+_BACKENDS = (
+    "backends.cuda.matmul.allow_tf32",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cudnn.allow_tf32",
+    "backends.cudnn.enabled",
+    "backends.cudnn.benchmark",
+    "backends.cudnn.deterministic",
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found against a candidate."""
+
+    reason: Reason
+    detail: str
+
+
+class Watch:
+    """A picture of this process, taken before a candidate's code is loaded.
+
+    Args:
+        torch: the module.
+        trusted: modules whose functions must stay what they are: the judge's, the problem's.
+        carve_out: bytes of L2 set aside for persisting accesses, where that can be asked.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        trusted: tuple[ModuleType, ...] = (),
+        carve_out: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._torch = torch
+        self._carve_out = carve_out
+        _settle_pools(torch)
+        self._variables = tuple(os.environ)
+        self._pieces = dict(_pieces(torch, trusted))
+        self._state = self._states()
+        self._threads = _threads()
+        self._children = _children()
+
+    def patched(self) -> Found | None:
+        """A clock, a tensor operation, a check or the reference that is another one now."""
+        for name, (holder, attribute, then, code) in self._pieces.items():
+            now = _plain(holder, attribute)
+            if now is not then or _code_of(now) is not code:
+                return Found(Reason.PATCHED, f"{name} is not what it was before the candidate ran.")
+        return None
+
+    def changed(self) -> Found | None:
+        """Global state that is another one now; set back where that can be done."""
+        now = self._states()
+        for name, then in self._state.items():
+            if now.get(name) != then:
+                self._restore()
+                return Found(
+                    Reason.CHANGES_STATE,
+                    f"It changed {name} from {_text(then)} to {_text(now.get(name))}, for all that "
+                    "runs after it.",
+                )
+        return None
+
+    def running(self, patience_s: float = 1.0) -> Found | None:
+        """Threads or processes that were not there before and do not end."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            threads = {t for t in _threads() - self._threads if t not in _known_threads()}
+            children = _children() - self._children
+            if not threads and not children:
+                return None
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        what = f"{len(threads)} threads" if threads else f"{len(children)} processes"
+        return Found(Reason.KEEPS_RUNNING, f"It left {what} running when it had returned.")
+
+    def _states(self) -> dict[str, Any]:
+        torch = self._torch
+        found: dict[str, Any] = {}
+        for name, function in _FLAGS:
+            if function and hasattr(torch, function):
+                found[name] = getattr(torch, function)()
+        for path in _BACKENDS:
+            value = _followed(torch, path)
+            if isinstance(value, bool):
+                found[f"torch.{path}"] = value
+        found["denormal flushing"] = _flushes(torch)
+        found["the default generator's seed"] = torch.initial_seed()
+        for name in self._variables:
+            found[f"the variable {name}"] = os.environ.get(name)
+        found["the working directory"] = _cwd()
+        found["the recursion limit"] = sys.getrecursionlimit()
+        found["garbage collection"] = gc.isenabled()
+        found["tracing"] = (sys.gettrace(), sys.getprofile())
+        found["the L2 carve-out"] = self._carve_out()
+        return found
+
+    def _restore(self) -> None:
+        torch, then = self._torch, self._state
+        torch.set_default_dtype(then["the default dtype"])
+        torch.set_float32_matmul_precision(then["float32 matmul precision"])
+        torch.set_num_threads(then["the number of threads"])
+        torch.use_deterministic_algorithms(then["deterministic algorithms"])
+        torch.set_grad_enabled(then["grad mode"])
+        torch.set_flush_denormal(then["denormal flushing"])
+        if "the default device" in then:
+            torch.set_default_device(then["the default device"])
+        for path in _BACKENDS:
+            if f"torch.{path}" in then:
+                holder, _, last = path.rpartition(".")
+                setattr(_followed(torch, holder), last, then[f"torch.{path}"])
+
+
+def _pieces(
+    torch: Any, trusted: tuple[ModuleType, ...]
+) -> Iterator[tuple[str, tuple[Any, str, Any, Any]]]:
+    roots = {"time": time, "torch": torch}
+    for path in (*_CLOCKS, *_TORCH):
+        first, _, rest = path.partition(".")
+        holder_path, _, attribute = rest.rpartition(".")
+        holder = _followed(roots[first], holder_path) if holder_path else roots[first]
+        if holder is not None and hasattr(holder, attribute):
+            piece = _plain(holder, attribute)
+            yield path, (holder, attribute, piece, _code_of(piece))
+    for module in trusted:
+        for attribute, piece in list(vars(module).items()):
+            if isinstance(piece, FunctionType | type):
+                yield f"{module.__name__}.{attribute}", (module, attribute, piece, _code_of(piece))
+            if isinstance(piece, type) and piece.__module__ == module.__name__:
+                for inner, function in list(vars(piece).items()):
+                    if isinstance(function, FunctionType):
+                        name = f"{module.__name__}.{attribute}.{inner}"
+                        yield name, (piece, inner, function, _code_of(function))
+
+
+def _plain(holder: Any, attribute: str) -> Any:
+    """What is stored there, without binding it: a method looked up twice is two objects."""
+    for one in getattr(holder, "__mro__", (holder,)):
+        if attribute in vars(one):
+            return vars(one)[attribute]
+    return getattr(holder, attribute, None)
+
+
+def _code_of(piece: Any) -> Any:
+    return getattr(piece, "__code__", None)
+
+
+def _followed(root: Any, path: str) -> Any:
+    for name in path.split("."):
+        root = getattr(root, name, None)
+    return root
+
+
+def _text(value: Any) -> str:
+    return "another state" if isinstance(value, int) and abs(value) > 1 << 31 else str(value)
+
+
+def _cwd() -> str | None:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return None
+
+
+def _flushes(torch: Any) -> bool:
+    """Whether this thread's arithmetic flushes denormals: asked by an addition."""
+    tiny = torch.tensor(1e-40, dtype=torch.float32)
+    return bool((tiny * 1.0).item() == 0.0)
+
+
+def _settle_pools(torch: Any) -> None:
+    """Let the libraries' own threads start before threads are counted."""
+    one = torch.ones(256, 256)
+    _ = (one @ one).sum().item()
+    _ = torch.ones(1 << 16).sum().item()
+
+
+def _threads() -> set[int]:
+    try:
+        return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
+    except OSError:
+        return {t.native_id for t in threading.enumerate() if t.native_id is not None}
+
+
+def _known_threads() -> set[int]:
+    """Threads of libraries' pools: they are named by their makers and wait."""
+    known = set()
+    for thread in _threads():
+        try:
+            name = Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+            state = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            known.add(thread)  # it ended meanwhile
+            continue
+        if state in "S" and name.startswith(("pt_", "cuda", "nccl", "omp", "OMP", "jemalloc")):
+            known.add(thread)
+    python = {t.native_id for t in threading.enumerate() if t.native_id is not None}
+    return known - python
+
+
+def _children() -> set[int]:
+    found: set[int] = set()
+    for thread in _threads():
+        try:
+            text = Path(f"/proc/self/task/{thread}/children").read_text()
+        except OSError:
+            continue
+        found.update(map(int, text.split()))
+    return found

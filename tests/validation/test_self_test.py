@@ -1,0 +1,42 @@
+"""The judge catches every cheat that a CPU can stage, by name, and lets the honest pass."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+from kernel_compass.validation import output_gate  # noqa: E402
+from kernel_compass.validation.cheats import CHEATS  # noqa: E402
+from kernel_compass.validation.machines import CpuMachine  # noqa: E402
+from kernel_compass.validation.self_test import self_test  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return self_test(torch, CpuMachine(torch))
+
+
+def test_every_cheat_is_caught_by_name(outcome):
+    missed = [f"{one.name}: {one.found} {one.detail}" for one in outcome.results if not one.caught]
+    assert not missed
+    assert len(outcome.results) == sum(cheat.device == "cpu" for cheat in CHEATS) >= 30
+
+
+def test_the_honest_candidate_passes(outcome):
+    assert outcome.honest_rejected is None
+    assert outcome.passed
+
+
+def test_what_cannot_be_staged_is_named(outcome):
+    assert outcome.not_staged == ("leaves work on a side stream",)
+
+
+def test_a_blind_judge_does_not_pass(monkeypatch):
+    """The self-test can fail: with a gate that lets everything through, it says so."""
+    real = output_gate.check_outputs
+    monkeypatch.setattr(
+        output_gate, "check_outputs", lambda *a, **k: output_gate.GateFinding(None, "fine", 0.0)
+    )
+    assert real is not output_gate.check_outputs
+    assert not self_test(torch, CpuMachine(torch)).passed
