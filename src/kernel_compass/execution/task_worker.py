@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernel_compass.errors import UsageError, shortened
-from kernel_compass.measurement.task_failures import error_document
-from kernel_compass.measurement.task_pipes import DEBUG_VARIABLE, LARGEST_LINE
+from kernel_compass.execution.task_failures import error_document
+from kernel_compass.execution.task_pipes import DEBUG_VARIABLE, LARGEST_LINE
 
 INTERRUPTED = 130
 _LONG_S = 3600.0

@@ -20,12 +20,12 @@ from typing import Any
 
 import kernel_compass
 from kernel_compass.errors import MeasurementCause, MeasurementError
-from kernel_compass.measurement.task_failures import (
+from kernel_compass.execution.task_failures import (
     ended_without_answer,
     error_of,
     said_too_much,
 )
-from kernel_compass.measurement.task_pipes import (
+from kernel_compass.execution.task_pipes import (
     DEBUG_VARIABLE,
     Lines,
     Tail,
@@ -43,7 +43,7 @@ from kernel_compass.process_family import (
 Arguments = Mapping[str, Any]
 OnProgress = Callable[[dict[str, Any]], None]
 
-WORKER = "kernel_compass.measurement.task_worker"
+WORKER = "kernel_compass.execution.task_worker"
 _TICK_S = 0.05
 
 
