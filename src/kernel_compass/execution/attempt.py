@@ -170,14 +170,15 @@ class Attempt:
     def _answered(self, message: Mapping[str, Any]) -> Ending:
         self._worker.tasks_done += 1
         changed, threads = message.get("changed") or [], message.get("threads") or []
+        processes = [] if message.get("alone") is True else self._processes_left()
         notes = (f"It changed {', '.join(changed)}; its worker was renewed.",) if changed else ()
         if "failure" in message:
             said = message["failure"]
             failure = TaskFailure(Reason(said["reason"]), said["detail"])
             doubtful = failure.reason in _DOUBTFUL and self._worker.tasks_done > 1
-            spent = is_fatal(failure) or bool(changed or threads or self._processes_left())
+            spent = is_fatal(failure) or bool(changed or threads or processes)
             return Ending(None, failure, spent, notes, doubtful)
-        if left := [*threads, *(f"process {one.pid}" for one in self._processes_left())]:
+        if left := [*threads, *(f"process {one.pid}" for one in processes)]:
             text = f"It answered, and left running: {', '.join(left[:8])}."
             failure = TaskFailure(Reason.KEEPS_RUNNING, text)
             return Ending(None, failure, is_spent=True, notes=notes)

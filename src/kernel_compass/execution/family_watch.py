@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 
 from kernel_compass.execution.bounds import Bounds
-from kernel_compass.execution.process_table import Process, process, proportional_bytes
+from kernel_compass.execution.process_table import Process, process, proportional_bytes, urgent
 from kernel_compass.records.execution import TaskFailure
 from kernel_compass.records.trial import Reason
 
@@ -42,10 +42,14 @@ class FamilyWatch:
 
     def excess(self) -> TaskFailure | None:
         """What is beyond its bound; `None` = nothing, as far as was looked."""
-        if not (time.monotonic() >= self._next or self._is_suspicious()):
-            return None
         start = time.monotonic()
-        family = self._family()
+        if self._is_suspicious():
+            with urgent():
+                family = self._family()
+        elif start >= self._next:
+            family = self._family()
+        else:
+            return None
         found = self._of(family)
         now = time.monotonic()
         self._next = now + max(_EVERY_S, _SHARE * (now - start))

@@ -24,9 +24,9 @@ from typing import Any
 
 from kernel_compass.execution.process_table import (
     Process,
+    Table,
     descendants,
-    end_all,
-    processes,
+    end_family,
 )
 from kernel_compass.execution.worker_loop import WorkerSettings, serve
 
@@ -53,7 +53,7 @@ def main(number: int) -> int:
     try:
         _serve(control, woken)
     finally:
-        end_all(_family())
+        end_family(_family)
     return 0
 
 
@@ -113,10 +113,9 @@ def _reaped() -> Iterator[tuple[int, int]]:
         yield pid, status
 
 
-def _family() -> Iterator[Collection[Process]]:
-    while True:
-        yield descendants(processes(), os.getpid())
-        list(_reaped())
+def _family(table: Table) -> Collection[Process]:
+    list(_reaped())
+    return descendants(table, os.getpid())
 
 
 def _import(names: list[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,8 +21,9 @@ from kernel_compass.execution.forker import LARGEST_MESSAGE
 from kernel_compass.execution.pipe_ends import LineReader, OutputReader, Writer
 from kernel_compass.execution.process_table import (
     Process,
+    Table,
     descendants,
-    end_all,
+    end_family,
     process,
     processes,
 )
@@ -140,9 +141,13 @@ class Forker:
                 return int(message["code"])
         return None
 
-    def family(self) -> list[Process]:
-        """All that its workers are and have started, without itself."""
-        table = processes()
+    def family(self, table: Table | None = None) -> list[Process]:
+        """All that its workers are and have started, without itself.
+
+        Args:
+            table: all processes, where they have been looked at already.
+        """
+        table = processes() if table is None else table
         found = {one.pid: one for one in descendants(table, self.pid)}
         if self.is_gone or not self._adopts:
             for one in table.values():
@@ -157,7 +162,7 @@ class Forker:
         """Kill all that its workers are and have started; say what did not end."""
         if self.group is not None:
             self.group.kill()
-        left = end_all(self._rounds(), _END_S)
+        left = end_family(self.family, _END_S)
         self._receive(0.0)
         self._messages.clear()
         return left
@@ -171,16 +176,12 @@ class Forker:
         self._process.wait()
         if self.group is not None:
             self.group.kill()
-        end_all(self._rounds(), _END_S)
+        end_family(self.family, _END_S)
         self._tail.finish()
         if self._process.stderr is not None:
             self._process.stderr.close()
         if self.group is not None:
             self.group.remove()
-
-    def _rounds(self) -> Iterator[Collection[Process]]:
-        while True:
-            yield self.family()
 
     def _marked(self, one: Process) -> bool:
         return one.pid != os.getpid() and mark_of(one.pid) == self.mark

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ class Process:
     started: int
     """Ticks since the machine started."""
     parent: int
-    session: int
+    group: int
     threads: int
     resident_bytes: int
     """Pages shared with its parent count as its own."""
@@ -31,9 +31,15 @@ class Process:
 Table = Mapping[int, Process]
 
 
-def processes() -> Table:
-    """Those that have not ended."""
-    found = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
+def processes(known: Table | None = None) -> Table:
+    """Those that have not ended.
+
+    Args:
+        known: processes that are taken as they were, if there is one of their number at all: a
+            look at the others alone is quick.
+    """
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    found = ((known or {}).get(number) or process(number) for number in numbers)
     return {one.pid: one for one in found if one is not None}
 
 
@@ -45,8 +51,8 @@ def process(pid: int) -> Process | None:
         return None
     if len(fields) < 22 or fields[0] in (b"Z", b"X"):
         return None
-    parent, session, threads, started = (int(fields[i]) for i in (1, 3, 17, 19))
-    return Process(pid, started, parent, session, threads, int(fields[21]) * _PAGE_BYTES)
+    parent, group, threads, started = (int(fields[i]) for i in (1, 2, 17, 19))
+    return Process(pid, started, parent, group, threads, int(fields[21]) * _PAGE_BYTES)
 
 
 def descendants(table: Table, root: int) -> list[Process]:
@@ -96,28 +102,64 @@ def kill(one: Process) -> None:
             os.close(handle)
 
 
-def end_all(members: Iterator[Collection[Process]], within_s: float = 10.0) -> list[Process]:
-    """Kill until nothing is found any more.
+@contextlib.contextmanager
+def urgent() -> Iterator[None]:
+    """Run this thread before all others, where we may: a fork bomb leaves it no time otherwise."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def end_family(
+    members: Callable[[Table], Collection[Process]], within_s: float = 10.0
+) -> list[Process]:
+    """Stop, then kill, until nothing is found any more.
+
+    What is stopped starts no others and takes no time from us; killing takes longer.
 
     Args:
-        members: whom to end; asked again after each round, as they may start others meanwhile.
+        members: whom to end, of all processes; asked in each round anew.
         within_s: seconds after which what is left is given up (a driver may hold a process).
 
     Returns:
         What did not end.
     """
     deadline = time.monotonic() + within_s
-    pause_s = 0.0  # the first rounds follow at once: a bomb must not win time
-    for found in members:
-        if not found:
-            return []
+    with urgent():
+        _stop_all(members, deadline)
+    while found := members(processes()):
         for one in found:
             kill(one)
         if time.monotonic() > deadline:
             return list(found)
-        time.sleep(pause_s)
-        pause_s = _PAUSE_S
+        time.sleep(_PAUSE_S)
     return []
+
+
+def _stop_all(members: Callable[[Table], Collection[Process]], deadline: float) -> None:
+    """Round after round, each with a look at the new ones alone, until there are none."""
+    stopped: dict[int, Process] = {}
+    others: Table = {}
+    while time.monotonic() < deadline:
+        table = processes({**others, **stopped})
+        found = {one.pid: one for one in members(table)}
+        new = [one for one in found.values() if one.pid not in stopped]
+        if not new:
+            return
+        for group in {one.group for one in new} - {os.getpgrp()}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGSTOP)  # at one instant
+        for one in new:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one.pid, signal.SIGSTOP)
+        stopped |= found
+        others = {pid: one for pid, one in table.items() if pid not in found}
 
 
 def _read(path: str) -> bytes:

@@ -24,6 +24,7 @@ from kernel_compass.records.execution import TaskFailure
 from kernel_compass.records.trial import Reason
 
 _SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
 LOST_PIPE = 71
 """Exit code of a worker that cannot answer any more."""
 
@@ -51,7 +52,9 @@ def serve(requests: int, answers: int, output: int, settings: WorkerSettings) ->
         settings: of this worker.
     """
     os.setsid()
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that it knows whether a task left any
     if settings.control_group is not None:
         (Path(settings.control_group) / "cgroup.procs").write_text("0")
     _limit()
@@ -134,7 +137,9 @@ class _Worker:
         left = worker_state.threads_left(threads, self._leave_s)
         sys.path[:] = path
         changed = worker_state.changes(before, worker_state.state())
-        self._say({**message, "changed": changed[:20], "threads": left[:20]})
+        self._say(
+            {**message, "changed": changed[:20], "threads": left[:20], "alone": _is_childless()}
+        )
 
     def _outcome(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Its result or why there is none, once the GPU has done all it was asked to."""
@@ -170,8 +175,17 @@ class _Worker:
         try:
             self._tell.send(message)
         except (TypeError, ValueError, RecursionError) as error:  # no JSON
-            beside = {name: message[name] for name in ("changed", "threads")}
+            beside = {name: message[name] for name in ("changed", "threads", "alone")}
             self._tell.send({**_failed(failure_of(error)), **beside})
+
+
+def _is_childless() -> bool:
+    """Whether nothing that was started here is there any more, not even what lost its parent."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _failed(failure: TaskFailure) -> dict[str, Any]:

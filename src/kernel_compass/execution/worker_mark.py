@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from kernel_compass.execution.process_table import (
     Process,
     Table,
     descendants,
-    end_all,
+    end_family,
     environment_of,
     process,
-    processes,
 )
 from kernel_compass.process_family import MARK_VARIABLE
 
@@ -78,16 +76,14 @@ def sweep() -> tuple[Swept, ...]:
     """End workers of this user whose owner is gone, with all they started; say which they were."""
     seen: dict[tuple[int, int], Swept] = {}
 
-    def rounds() -> Iterator[Collection[Process]]:
-        while True:
-            table = processes()
-            found = _orphans(table)
-            for one, mark in found.items():
-                key = (one.pid, one.started)
-                seen.setdefault(key, Swept(one.pid, mark.study, mark.owner, _command(one.pid)))
-            yield list(found)
+    def orphans(table: Table) -> list[Process]:
+        found = _orphans(table)
+        for one, mark in found.items():
+            key = (one.pid, one.started)
+            seen.setdefault(key, Swept(one.pid, mark.study, mark.owner, _command(one.pid)))
+        return list(found)
 
-    end_all(rounds())
+    end_family(orphans)
     return tuple(seen.values())
 
 
