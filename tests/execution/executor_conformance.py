@@ -1,7 +1,8 @@
 """What every executor must do, written against the protocol alone.
 
-A suite for another one subclasses `ExecutorConformance`, and gives `executor`: a fixture of one
-with a capacity of two at least whose workers can import `execution.plain_tasks`.
+A suite for another one subclasses `ExecutorConformance`, and gives two fixtures: `executor`, one
+with a capacity of two at least whose workers can import `execution.plain_tasks` and see the files
+of `tmp_path`, and `closable`, another such one that a test may close.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ class ExecutorConformance:
         assert all(end.failure is not None for end in ends.values())
         assert "missing" in ends["none"].failure.detail
 
-    def test_closing_ends_what_runs_and_refuses_more(self, executor):
+    def test_closing_ends_what_runs_and_refuses_more(self, closable):
+        executor = closable
         executor.submit(task("long", "sleep", seconds=60.0))
         for i in range(executor.capacity + 1):
             executor.submit(task(f"more{i}", "sleep", seconds=60.0))

@@ -60,14 +60,6 @@ def alarm_later(arguments, tell):
     return {}
 
 
-def later_segfault(arguments, tell):
-    """It answers, and has broken the next one's builtins of old."""
-    import json as module
-
-    module.dumps.__globals__["_kc"] = 1
-    return {}
-
-
 def busy(arguments, tell):
     if arguments.get("run"):
         tell({"phase": "run"})
@@ -81,13 +73,13 @@ def busy(arguments, tell):
 def eats_memory(arguments, tell):
     kept = []
     while True:
-        kept.append(bytearray(os.urandom(1 << 20)) * 8)
+        kept.append(b"x" * (8 << 20))
 
 
 def eats_memory_in_children(arguments, tell):
     for _ in range(4):
         if os.fork() == 0:
-            kept = bytearray(os.urandom(1 << 20)) * 160
+            kept = b"x" * (160 << 20)
             time.sleep(30)
             os._exit(len(kept) % 1)
     time.sleep(30)

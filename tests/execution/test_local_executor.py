@@ -35,17 +35,28 @@ def none_left(study, within_s=10.0):
 
 
 class TestConformance(ExecutorConformance):
-    @pytest.fixture
-    def executor(self, tmp_path):
-        made = LocalExecutor(tmp_path / "study", workers=2, study="conformance")
+    """With two workers."""
+
+
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    with LocalExecutor(folder, workers=2, study="conformance") as made:
         yield made
-        made.close()
-        assert none_left("conformance")
+    assert none_left("conformance")
 
 
 @pytest.fixture
-def two(tmp_path):
-    with LocalExecutor(tmp_path / "study", workers=2, study="two") as made:
+def closable(tmp_path):
+    made = LocalExecutor(tmp_path / "study", workers=2, study="closable")
+    yield made
+    made.close()
+    assert none_left("closable")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    with LocalExecutor(tmp_path_factory.mktemp("study"), workers=2, study="two") as made:
         yield made
     assert none_left("two")
 
@@ -56,7 +67,7 @@ def test_a_worker_runs_one_task_after_the_other(two):
     assert os.getpid() not in {end.answer["pid"] for end in ends.values()}
 
 
-def test_each_has_folders_of_its_own(two, tmp_path):
+def test_each_has_folders_of_its_own(two, tmp_path, tmp_path_factory):
     names = ["TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
     folder = tmp_path / "meet"
     folder.mkdir()
@@ -65,9 +76,10 @@ def test_each_has_folders_of_its_own(two, tmp_path):
     by_worker = {}
     for end in ends.values():
         places = (end.answer["cwd"], *end.answer["variables"].values())
-        assert all(place.startswith(str(tmp_path / "study")) for place in places)
+        assert all(place.startswith(str(tmp_path_factory.getbasetemp())) for place in places)
         by_worker.setdefault(end.worker, set()).add(places)
     assert all(len(places) == 1 for places in by_worker.values())
+    assert len(set.union(*by_worker.values())) == len(by_worker)
 
 
 def test_secrets_stay_here_and_the_rest_goes_along(tmp_path, monkeypatch):

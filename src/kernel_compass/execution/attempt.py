@@ -25,7 +25,7 @@ from kernel_compass.records.trial import Reason
 
 TICK_S = 0.02
 _LAST_LINES = 4
-_NEWS_S = 1.0
+_NEWS_S = 0.5
 """Within which we are told that a worker has ended whose pipe has closed."""
 
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

@@ -73,6 +73,9 @@ def new_control_group(
     group = ControlGroup(parent / name)
     try:
         group.folder.mkdir()
+    except OSError:
+        return None
+    try:
         (group.folder / "memory.max").write_text(str(memory_bytes))
         (group.folder / "pids.max").write_text(str(tasks))
     except OSError:
