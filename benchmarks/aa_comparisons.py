@@ -22,10 +22,10 @@ from statistics import median
 from typing import Any
 
 from kernel_compass.analysis.sequential import SequentialComparison
+from kernel_compass.execution.tasks import run_task
 from kernel_compass.measurement.paired import PairedTimer, pair
 from kernel_compass.measurement.probes import STREAM_CONFIGS, StreamProbes
 from kernel_compass.measurement.subject import Subject
-from kernel_compass.measurement.tasks import run_task
 from kernel_compass.measurement.timing import TimingOptions, measure
 from kernel_compass.measurement.torch_device import TorchDevice
 from kernel_compass.records.calibration import Access

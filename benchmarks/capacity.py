@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from kernel_compass.analysis.dram_onset import dram_onset
+from kernel_compass.execution.tasks import run_task
 from kernel_compass.measurement.calibration_run import warm_capacity
 from kernel_compass.measurement.probes import STREAM_CONFIGS, StreamProbes
-from kernel_compass.measurement.tasks import run_task
 from kernel_compass.measurement.torch_device import TorchDevice
 from kernel_compass.profiling.graph_traffic import graph_traffic
 from kernel_compass.records.calibration import Access

@@ -207,7 +207,7 @@ def test_a_calibration_is_measured_in_other_processes(machine, quick):
 
 def test_a_failure_in_the_noise_keeps_the_ceilings(machine, monkeypatch):
     machine(fake_smi.H200)
-    monkeypatch.setattr(calibrating, "NOISE", "measurement.fake_tasks:raises")
+    monkeypatch.setattr(calibrating, "NOISE", "execution.fake_tasks:raises")
     found = api.calibrate()
     assert found.c_eff_bytes == samples.complete().c_eff_bytes
     assert found.noise.between_processes_pct.basis is Basis.ABSENT
@@ -227,7 +227,7 @@ def test_a_worker_without_torch_or_gpu(machine, monkeypatch):
 
 def test_a_worker_that_hangs(machine, monkeypatch):
     machine(fake_smi.H200)
-    monkeypatch.setattr(calibrating, "CEILINGS", "measurement.fake_tasks:sleeps")
+    monkeypatch.setattr(calibrating, "CEILINGS", "execution.fake_tasks:sleeps")
     with pytest.raises(MeasurementError) as caught:
         api.calibrate(timeout_s=1.0)
     assert caught.value.cause is MeasurementCause.TIMEOUT
@@ -235,8 +235,8 @@ def test_a_worker_that_hangs(machine, monkeypatch):
 
 def test_the_real_worker_reports_what_this_environment_lacks():
     """Where torch or a GPU is missing the live procedure says so, in a process of its own."""
+    from kernel_compass.execution.tasks import run_task
     from kernel_compass.measurement.calibration_worker import CEILINGS
-    from kernel_compass.measurement.tasks import run_task
 
     if os.path.exists("/dev/nvidiactl"):  # noqa: PTH110
         pytest.skip("there is a GPU here")

@@ -12,9 +12,9 @@ from typing import Any
 from kernel_compass.analysis.credibility import beyond_datasheet
 from kernel_compass.codec.calibration_json import decode
 from kernel_compass.errors import MeasurementCause, MeasurementError
+from kernel_compass.execution.tasks import run_task
 from kernel_compass.measurement.calibration_worker import CEILINGS, NOISE
 from kernel_compass.measurement.fresh import paired_samples
-from kernel_compass.measurement.tasks import run_task
 from kernel_compass.profiling.visible_gpus import driver_version, visible_gpus
 from kernel_compass.records.calibration import Basis, Calibration, NoiseFloor, Quantity
 

@@ -16,12 +16,12 @@ from kernel_compass.errors import (
     MeasurementCause,
     MeasurementError,
 )
+from kernel_compass.execution.tasks import run_task
 from kernel_compass.measurement import fresh
 from kernel_compass.measurement.device import Call, TimingDevice
 from kernel_compass.measurement.paired import pair
 from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import Subject
-from kernel_compass.measurement.tasks import run_task
 from kernel_compass.measurement.timing import TimingOptions, regime_of
 from kernel_compass.records.comparison import ComparisonResult, Decision, Rule, Verdict
 from kernel_compass.records.measurement import LaunchMode, PairedSamples

@@ -44,3 +44,5 @@ class TaskEnd:
     wall_s: float
     worker: str
     """Where it ran: `local/0`."""
+    notes: tuple[str, ...] = ()
+    """What was seen beside: global state it changed, that it ran a second time, ..."""

@@ -17,7 +17,7 @@ from kernel_compass.errors import (
     ProfilingError,
     shortened,
 )
-from kernel_compass.measurement.task_pipes import LARGEST_LINE
+from kernel_compass.execution.task_pipes import LARGEST_LINE
 
 _PROGRAM = "Run it again with KERNEL_COMPASS_DEBUG=1 for the whole traceback."
 _SHOWN_LINES = 4

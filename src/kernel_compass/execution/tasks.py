@@ -20,12 +20,13 @@ from typing import Any
 
 import kernel_compass
 from kernel_compass.errors import MeasurementCause, MeasurementError
-from kernel_compass.measurement.task_failures import (
+from kernel_compass.execution.task_channel import message_of
+from kernel_compass.execution.task_failures import (
     ended_without_answer,
     error_of,
     said_too_much,
 )
-from kernel_compass.measurement.task_pipes import (
+from kernel_compass.execution.task_pipes import (
     DEBUG_VARIABLE,
     Lines,
     Tail,
@@ -43,7 +44,7 @@ from kernel_compass.process_family import (
 Arguments = Mapping[str, Any]
 OnProgress = Callable[[dict[str, Any]], None]
 
-WORKER = "kernel_compass.measurement.task_worker"
+WORKER = "kernel_compass.execution.task_worker"
 _TICK_S = 0.05
 
 
@@ -150,20 +151,9 @@ def _answer(
 
 
 def _message(line: bytes, token: str) -> dict[str, Any]:
-    """A line of the worker; anything else that got into the pipe is no message."""
-    begin, _, text = line.partition(b" ")
-    if begin != token.encode():
-        return {}
-    try:
-        message = json.loads(text)
-    except ValueError:  # what else was written there ran into it
-        return {}
-    except RecursionError:
-        return {"error": {"found": "The answer is nested too deeply.", "remedy": "Flatten it."}}
-    known = isinstance(message, dict) and len(message) == 1
-    if not known or not isinstance(next(iter(message.values())), dict):
-        return {}
-    return dict(message)
+    message = message_of(line, token)
+    known = len(message) == 1 and isinstance(next(iter(message.values())), dict)
+    return message if known else {}
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

@@ -21,9 +21,9 @@ from kernel_compass.errors import (
     MissingDependency,
     UsageError,
 )
-from kernel_compass.measurement.tasks import run_task
+from kernel_compass.execution.tasks import run_task
 
-TASKS = "measurement.fake_tasks"
+TASKS = "execution.fake_tasks"
 ROOT = Path(__file__).parents[2]
 
 
@@ -275,7 +275,7 @@ def test_tasks_run_from_other_threads():
 def test_a_killed_parent_leaves_nothing_running(tmp_path):
     note = tmp_path / "pid"
     code = (
-        "from kernel_compass.measurement.tasks import run_task; "
+        "from kernel_compass.execution.tasks import run_task; "
         f"run_task('{TASKS}:outlives', {{'file': {str(note)!r}}})"
     )
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])

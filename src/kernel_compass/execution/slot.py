@@ -1,0 +1,164 @@
+"""A place where one task runs at a time: a worker, renewed when it is spent."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import kernel_compass
+from kernel_compass.errors import MeasurementCause, MeasurementError
+from kernel_compass.execution.attempt import Attempt, Ending
+from kernel_compass.execution.bounds import Bounds
+from kernel_compass.execution.control_group import new_control_group
+from kernel_compass.execution.forker_handle import Forker, Worker
+from kernel_compass.execution.worker_environment import WorkerFolders, without_secrets
+from kernel_compass.execution.worker_loop import WorkerSettings
+from kernel_compass.execution.worker_mark import new_worker_mark
+from kernel_compass.process_family import marked
+from kernel_compass.records.execution import Task, TaskEnd
+
+
+class Slot:
+    """One worker at a time, on one GPU or on none.
+
+    Args:
+        name: of where it runs, `local/0`.
+        study: whose mark its processes carry.
+        folder: what its workers write to.
+        variables: set for its workers beside ours; `CUDA_VISIBLE_DEVICES` for one.
+        preload: modules that are imported once and not by every worker.
+        bounds: of each worker.
+        memory_bytes: its limit.
+
+    Raises:
+        MeasurementError: no worker can be started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        study: str,
+        folder: Path,
+        variables: Mapping[str, str],
+        preload: Sequence[str],
+        bounds: Bounds,
+        memory_bytes: int,
+    ) -> None:
+        self.name = name
+        self._study = study
+        self._folders = WorkerFolders(folder)
+        self._variables = dict(variables)
+        self._preload = tuple(preload)
+        self._bounds = bounds
+        self._memory_bytes = memory_bytes
+        self._worker: Worker | None = None
+        self._forker = self._new_forker()
+        self.missing = dict(self._forker.missing)
+        """Modules that could not be preloaded, and why."""
+        self.fault: MeasurementError | None = None
+        """Why no more tasks can run here, once that is so."""
+
+    @property
+    def bounded_by_kernel(self) -> bool:
+        """Whether a control group keeps the limits, and not the watchdog alone."""
+        return self._forker.group is not None
+
+    def run(self, task: Task, is_cancelled: Callable[[], bool]) -> TaskEnd:
+        """Run a task to its end, whatever it does.
+
+        One that fails in a way that another may be to blame for, is run again in a fresh worker.
+
+        Raises:
+            MeasurementError: a worker cannot be started.
+        """
+        start = time.monotonic()
+        ending = self._attempt(task, is_cancelled)
+        notes = ending.notes
+        if ending.is_doubtful and ending.failure is not None and not (self.fault or is_cancelled()):
+            first = ending.failure
+            ending = self._attempt(task, is_cancelled)
+            notes = (f"First {first.reason.value}: {first.detail} Run again.", *ending.notes)
+        wall_s = time.monotonic() - start
+        return TaskEnd(task.identifier, ending.answer, ending.failure, wall_s, self.name, notes)
+
+    def close(self) -> None:
+        """End the worker and all there is of it."""
+        self._forker.end()
+        self._drop_worker()
+
+    def _attempt(self, task: Task, is_cancelled: Callable[[], bool]) -> Ending:
+        worker = self._ready_worker()
+        attempt = Attempt(
+            task, worker, self._forker, self._bounds, self._memory_bytes, is_cancelled
+        )
+        try:
+            ending = attempt.run(sys.path)
+        except BaseException:
+            self._renew()
+            raise
+        if ending.is_spent:
+            try:
+                self._renew()
+            except MeasurementError as error:  # the task has its end; the next ones go elsewhere
+                self.fault = error
+        return ending
+
+    def _ready_worker(self) -> Worker:
+        if self._worker is not None and self._forker.exit_code(self._worker) is not None:
+            self._renew()  # it ended between two tasks: nobody's fault
+        if self._forker.is_gone:
+            self._renew()
+        if self._worker is None:
+            self._folders.make()
+            group = self._forker.group
+            self._worker = self._forker.start_worker(
+                WorkerSettings(
+                    str(self._folders.root),
+                    self._bounds.leave_s,
+                    None if group is None else str(group.folder),
+                )
+            )
+        return self._worker
+
+    def _renew(self) -> None:
+        """End the worker and all that it started; the next task gets another."""
+        left = [] if self._forker.is_gone else self._forker.end_workers()
+        self._drop_worker()
+        if self._forker.is_gone:
+            self._forker.end()
+            self._forker = self._new_forker()
+        if left:
+            raise MeasurementError(
+                MeasurementCause.WORKER_DIED,
+                f"Process {left[0].pid} of {self.name} was killed and does not end.",
+                "A driver may hold it: look at `nvidia-smi` and `dmesg`; the GPU may need a reset.",
+            )
+
+    def _drop_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def _new_forker(self) -> Forker:
+        mark = new_worker_mark(self._study)
+        self._folders.make()
+        group = new_control_group(
+            f"kernel-compass-{mark.nonce}", self._memory_bytes, self._bounds.threads
+        )
+        return Forker(
+            mark,
+            marked(self._environment(), mark.text),
+            self._preload,
+            self._bounds.start_timeout_s,
+            group,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        ours = without_secrets(os.environ)
+        here = str(Path(kernel_compass.__file__).parents[1])
+        known = ours.get("PYTHONPATH", "")
+        path = os.pathsep.join([here, known]) if known else here
+        return {**ours, "PYTHONPATH": path, **self._folders.variables(), **self._variables}
