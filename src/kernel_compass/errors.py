@@ -11,6 +11,7 @@ KernelCompassError
 ├── ProfilingError             ncu or its target failed; `cause` says which way
 ├── MeasurementError           a time could not be taken; `cause` says why
 ├── CalibrationError           a calibration is missing or cannot be used
+├── JudgeError                 the judge did not catch what it has to catch
 └── StudyError                 a study's ledger or a dispatch table is missing or cannot be used
 """
 
@@ -140,6 +141,10 @@ class MeasurementError(KernelCompassError):
 
 class CalibrationError(KernelCompassError):
     """A calibration is missing, or its file cannot be used."""
+
+
+class JudgeError(KernelCompassError):
+    """The judge did not prove itself on the built-in cheats: nothing may be judged here."""
 
 
 class StudyError(KernelCompassError):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from kernel_compass.api.comparing import compare, hold_out
     from kernel_compass.api.diagnosing import diagnose_files, diagnose_profiles, read_capture
+    from kernel_compass.api.judging import run_self_test, self_test_fields
     from kernel_compass.api.kernel_plans import check_implementations, plan_kernels
     from kernel_compass.api.kernel_requests import TableRequest, mla_items, sweep_items
     from kernel_compass.api.kernels import open_table, profile_kernels
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
         study,
     )
     from kernel_compass.api.timelines import diagnose_timeline
+    from kernel_compass.validation.self_test import CheatResult
 
 __all__ = [
+    "CheatResult",
     "ColdCheck",
     "Recipe",
     "Subject",
@@ -79,7 +82,9 @@ __all__ = [
     "read_capture",
     "rejected_ideas",
     "revert_study",
+    "run_self_test",
     "save_calibration",
+    "self_test_fields",
     "shipped_calibration",
     "shipped_calibrations",
     "studies_folder",
@@ -103,6 +108,7 @@ _MODULES = {
     "kernel_plans": ("check_implementations", "plan_kernels"),
     "kernel_requests": ("TableRequest", "mla_items", "sweep_items"),
     "kernels": ("open_table", "profile_kernels"),
+    "judging": ("CheatResult", "run_self_test", "self_test_fields"),
     "machine": ("doctor",),
     "calibrating": ("calibrate",),
     "measuring": (

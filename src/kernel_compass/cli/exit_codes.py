@@ -8,6 +8,7 @@ from enum import IntEnum
 from kernel_compass.errors import (
     CalibrationError,
     CaptureError,
+    JudgeError,
     KernelCompassError,
     MeasurementCause,
     MeasurementError,
@@ -34,6 +35,8 @@ class ExitCode(IntEnum):
     MEASUREMENT = 9
     CALIBRATION = 10
     STUDY = 11
+    JUDGE = 12
+    """The judge did not catch a cheat that it has to catch."""
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -50,6 +53,7 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.MISSING_DEPENDENCY: "a program or package that is needed is not installed",
     ExitCode.MEASUREMENT: "measuring failed: no GPU, or the callable cannot be timed",
     ExitCode.CALIBRATION: "there is no such calibration, or its file cannot be used",
+    ExitCode.JUDGE: "the judge did not catch a cheat that it has to catch",
     ExitCode.STUDY: "there is no such study or dispatch table, or its file cannot be used",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
     ExitCode.BROKEN_PIPE: "the reader of the output went away",
@@ -74,6 +78,7 @@ _BY_CLASS: Sequence[tuple[type[KernelCompassError], ExitCode]] = (
     (MeasurementError, ExitCode.MEASUREMENT),
     (CalibrationError, ExitCode.CALIBRATION),
     (StudyError, ExitCode.STUDY),
+    (JudgeError, ExitCode.JUDGE),
 )
 
 

@@ -137,7 +137,7 @@ def controls(torch: Any, expected: Reference) -> Mapping[str, Sequence[Any]]:
     told = {
         name: outputs
         for name, outputs in found.items()
-        if not check_outputs(outputs, _exactly(expected, typed)).reason is None
+        if check_outputs(outputs, _exactly(expected, typed)).reason is not None
     }
     return {"zeros": zeros, **told} if any(one.numel() for one in typed) else {}
 

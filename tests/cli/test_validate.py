@@ -1,0 +1,46 @@
+"""`kernel-compass validate --self-test`: as text, as JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+
+from kernel_compass import api  # noqa: E402
+from kernel_compass.cli.exit_codes import ExitCode  # noqa: E402
+from kernel_compass.cli.main import main  # noqa: E402
+from kernel_compass.records.trial import Reason  # noqa: E402
+from kernel_compass.validation.self_test import CheatResult, SelfTest  # noqa: E402
+
+
+def test_the_judge_proves_itself_in_a_process_of_its_own(capsys):
+    assert main(["validate", "--self-test", "--device", "cpu"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert said.count("ok  ") >= 30
+    assert "MISS" not in said
+    assert "not tested: needs a GPU" in said
+
+
+def test_json_says_what_was_found(capsys, monkeypatch):
+    caught = CheatResult("zeros", (Reason.WRONG_RESULT,), Reason.WRONG_RESULT, "off")
+    missed = CheatResult("races", (Reason.NOT_REPEATABLE,), None, "fine")
+    outcome = SelfTest((caught, missed), ("side stream",), None)
+    monkeypatch.setattr(api, "run_self_test", lambda *_: outcome)
+    assert main(["validate", "--self-test", "--json"]) == ExitCode.JUDGE
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert document["passed"] is False
+    assert [one["caught"] for one in document["results"]] == [True, False]
+    assert "missed 1 of 2" in told.err
+
+
+def test_it_needs_something_to_judge(capsys):
+    assert main(["validate"]) == ExitCode.USAGE
+    assert "--self-test" in capsys.readouterr().err
+
+
+def test_a_device_that_is_none(capsys):
+    assert main(["validate", "--self-test", "--device", "tpu"]) == ExitCode.USAGE
+    assert "cuda:0" in capsys.readouterr().err
