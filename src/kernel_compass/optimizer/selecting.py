@@ -33,14 +33,14 @@ def _placed(name: str, group: Sequence[Measured], total: float, least_effect: fl
     floors = [one.floor_us for one in group]
     if any(floor is None for floor in floors):
         if _gain(total, time_us, 0.0) < 1 + least_effect:
-            return _small(name, share, None, total, time_us)
+            return _small(name, share, None, 1.0, total, time_us)
         why = "No floor is known here: calibrate, or name a shipped calibration."
         return Selected(name, share, None, 1.0, PassedOver.NO_FLOOR, why)
     floor_us = sum((one.floor_us or 0.0) * one.weight for one in group)
     headroom = min(one.time_us / one.floor_us for one in group if one.floor_us)
     gain = _gain(total, time_us, min(floor_us, time_us))
     if _gain(total, time_us, 0.0) < 1 + least_effect:
-        return _small(name, share, headroom, total, time_us)
+        return _small(name, share, headroom, gain, total, time_us)
     if gain < 1 + least_effect:
         why = (
             f"At its floor ({headroom:.2f} times away at least) the whole would be "
@@ -55,10 +55,10 @@ def _placed(name: str, group: Sequence[Measured], total: float, least_effect: fl
 
 
 def _small(
-    name: str, share: float, headroom: float | None, total: float, time_us: float
+    name: str, share: float, headroom: float | None, gain: float, total: float, time_us: float
 ) -> Selected:
-    gain = _gain(total, time_us, 0.0)
-    why = f"{percent_text(100 * share)} of the time: were it free, {gain:.3f} times faster in all."
+    free = _gain(total, time_us, 0.0)
+    why = f"{percent_text(100 * share)} of the time: were it free, {free:.3f} times faster in all."
     return Selected(name, share, headroom, gain, PassedOver.SMALL_SHARE, why)
 
 

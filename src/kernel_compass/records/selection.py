@@ -41,6 +41,7 @@ class Selected:
     headroom: float | None
     """Time over floor; the least of the regimes, as a change has to win in each."""
     gain: float
-    """How much faster the whole would be with this one at its floor: 1.25 = 25 %."""
+    """How much faster the whole would be with this one at its floor: 1.25 = 25 %; 1 where no floor
+    is known."""
     passed_over: PassedOver | None
     why: str
