@@ -65,8 +65,8 @@ class Surrogate:
         self._dimensions = dimensions
         self._estimates = log_estimates
         self._features = features
-        spread = float(log_estimates.std())
-        centered = log_estimates - np.median(log_estimates)
+        spread = float(log_estimates.std()) if len(log_estimates) else 0.0
+        centered = log_estimates - (np.median(log_estimates) if len(log_estimates) else 0.0)
         self._slope = np.clip(centered / spread, -2, 2) if spread > 0 else np.zeros_like(centered)
         self._rows: dict[int, npt.NDArray[np.float32]] = {}
         self._mixed: dict[int, npt.NDArray[np.float32]] = {}
