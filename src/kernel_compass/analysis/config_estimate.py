@@ -71,7 +71,9 @@ class Geometry:
     converted: float
     """Weights, once a tile of tokens."""
     meeting: float
-    """Bytes of partial sums that warps of a program exchange, of one program."""
+    """Bytes of partial sums that warps of a program exchange, of all programs."""
+    broad: bool
+    """Whether a warp holds several fragments."""
     split: float
     output_bytes: float
     spilled: float
@@ -129,11 +131,13 @@ def geometry(
         weight_bytes=weights * bits / 8,
         requested_bytes=weights * bits / 8 * token_tiles + tokens_read,
         in_flight_bytes=step_bytes * early * min(programs, resident * multiprocessors),
-        l1_bytes=tokens_read * c.tiles * (c.warps_n if c.kernel == "mma" else c.warps_n / 4 + 1),
+        l1_bytes=tokens_read * (c.warps_n if c.kernel == "mma" else c.warps_n / 4 + 1),
         flops=2.0 * w.heads * across * c.fragments * c.warps_n * c.tiles * WIDTH * deep
         * token_tiles * max(c.tokens, 8),
         converted=float(weights * token_tiles),
-        meeting=(c.warps_k > 1) * warps * c.fragments * WIDTH * c.tokens * 4.0,
+        meeting=(c.warps_k > 1) * warps * c.fragments * WIDTH * c.tokens * 4.0
+        * programs * c.tiles,
+        broad=c.fragments > 1,
         split=c.split - 1.0,
         output_bytes=w.heads * w.tokens * w.columns * 2.0,
         spilled=max(own + ADDRESSES - (c.registers or 255), 0),
@@ -183,7 +187,9 @@ def _registers(c: _Config, bits: int, steps: int) -> int:
     weights = c.fragments * c.rows * bits // 64
     tokens = c.tokens * c.rows // 64 if c.kernel == "mma" else 0
     sums = c.fragments * c.tokens // 2
-    return c.chains * (held * (weights + tokens) + sums) // share
+    operand = c.fragments * c.rows // 4 if c.kernel == "wgmma" else 0
+    more = weights if c.tiles > 1 else 0
+    return (c.chains * (held * (weights + tokens) + sums) + operand + more) // share
 
 
 def _shared(c: _Config) -> float:
@@ -219,7 +225,8 @@ def estimates_us(
         _bandwidth(g, k["dram_tb_s"], k["dram_latency_us"]),
         _bandwidth(g, k["l2_tb_s"], k["l2_latency_us"]),
     )
-    dram = dram * np.where(g["load evict_first"] | g["load cg"], k["load_hint"], 1.0)
+    hint = np.where(g["load evict_first"] | g["load cg"], k["load_hint"], 1.0)
+    dram, l2 = dram * hint, l2 * hint
     written = g["output_bytes"] * np.where(g["store evict_first"], k["store_hint"], 1.0)
     memory = stretch * g["requested_bytes"] / l2 + written / (k["store_tb_s"] * 1e6)
     if cold:
@@ -237,12 +244,12 @@ def estimates_us(
     convert = g["converted"] / (rate * 1e6)
     few = np.minimum(g["resident"] * g["warps"] / k["warps_wanted"], 1.0)
     work = stretch * (tensor + convert) / few ** k["few_warps_power"]
+    work = work * np.where(g["broad"] & g["wgmma"], k["wgmma_broad"], 1.0)
     p = k["norm"]
     busy = (memory**p + chain**p + l1**p + work**p) ** (1 / p)
     busy = busy * np.where(g["plain"], k["plain"], 1.0) * (1.0 + k["spill"] * g["spilled"] / 32)
-    meeting = g["waves"] * g["meeting"] * k["meeting_us_kib"] / 1024 + k["split_us"] * np.sqrt(
-        g["split"]
-    )
+    met = stretch * g["meeting"] / multiprocessors / 1024
+    meeting = met * k["meeting_us_kib"] + k["split_us"] * np.sqrt(g["split"])
     found: Array = k["t0_us"] + busy + meeting
     return found
 
@@ -260,7 +267,7 @@ def _columns(launches: Sequence[Geometry]) -> dict[str, Array]:
     return table
 
 
-_FLAGS = frozenset(("wide", "narrow", "held"))
+_FLAGS = frozenset(("wide", "narrow", "held", "broad"))
 
 
 def _bandwidth(g: Mapping[str, Array], tb_s: float, latency_us: float) -> Array:
