@@ -3,8 +3,8 @@
     python benchmarks/fit_config_estimate.py [FILE ...] [--held-out]
 
 FILEs are searches (`decode_search.py`), plain or gzipped, or recorded spaces (`record_space.py`);
-none = `results/h200/decode_searches.json.gz`, all searches on an H200 while the kernels were made. `--held-out`
-leaves out one weight (op, H, K, N: all its tokens and formats) at a time and orders it.
+none = `results/h200/decode_searches.json.gz`, made while the kernels were.
+`--held-out` leaves out one weight (op, H, K, N: all its tokens and formats) at a time and orders it.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ def samples(files: Sequence[Path]) -> list[Sample]:
     found: dict[tuple[object, ...], Sample] = {}
     for file in files:
         for workload, name, config, compiled, warm, cold in rows(file):
-            launch = geometry(
-                config, workload, NumberFormat.parse(name), MULTIPROCESSORS, compiled
-            )
+            launch = geometry(config, workload, NumberFormat.parse(name), MULTIPROCESSORS, compiled)
             whole = {"ahead": 1, "split": 1, "registers": 0, **config}
             key = (workload, name, json.dumps(whole, sort_keys=True))
             found[key] = Sample(workload, name, launch, warm, cold)

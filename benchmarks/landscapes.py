@@ -29,7 +29,9 @@ def landscape(
     logs = np.log(np.array(estimates))
     columns = {n: [c[n] for c in configs] for n in configs[0]}
     columns = {n: v for n, v in columns.items() if len(set(map(str, v))) > 1}
-    codes = {n: np.unique([str(v) for v in vs], return_inverse=True)[1] for n, vs in columns.items()}
+    codes = {
+        n: np.unique([str(v) for v in vs], return_inverse=True)[1] for n, vs in columns.items()
+    }
     if kind == "families":
         for name, code in codes.items():
             size = 0.45 if name == "kernel" else 0.2
@@ -43,7 +45,9 @@ def landscape(
             logs = logs + table[codes[names[a]], codes[names[b]]]
     failing = np.zeros(len(configs), dtype=bool)
     if kind == "cliffs":
-        size = np.array([np.prod([v for v in c.values() if type(v) is int and v > 0]) for c in configs])
+        size = np.array(
+            [np.prod([v for v in c.values() if type(v) is int and v > 0]) for c in configs]
+        )
         limit = np.quantile(np.log(size), draw.uniform(0.5, 0.8))
         over = np.log(size) > limit
         logs = logs + over * draw.uniform(np.log(2), np.log(5), len(configs))

@@ -85,9 +85,7 @@ def of_recording(space: RecordedSpace, regime: Regime, held_out: bool) -> Landsc
     ]
     known = any(c.figures for c in compiled)
     verdicts = prune(compiled, [str(p.config.get("kernel")) for p in points], Limits())
-    kept = [
-        p for p, v in zip(points, verdicts, strict=True) if not known or v.dropped is None
-    ]
+    kept = [p for p, v in zip(points, verdicts, strict=True) if not known or v.dropped is None]
     multiprocessors = space.environment.device.sm_count or 132
     launches = [
         geometry(p.config, space.workload, space.format, multiprocessors, p.static) for p in kept
@@ -170,7 +168,7 @@ def table(rows: Sequence[Row], strategies: Sequence[str]) -> str:
 
 
 def verdict(row: Row) -> str:
-    """Whether the space is one that counts, and whether `model` is as economical as it should be."""
+    """Whether the space is one that counts, and `model` as economical as it should be."""
     if row.configs + row.pruned < 400 or row.near_pct > 1:
         return "not counted"
     own, other = row.medians.get("model"), row.medians.get("random")

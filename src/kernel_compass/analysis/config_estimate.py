@@ -3,11 +3,11 @@
     t = t0 + |chain, memory, L1, tensor, conversion|_p + meeting
 
 with the p-norm as a soft maximum over a launch's resources (hierarchical roofline, each level with
-its own bytes: Yang, Gayatri, Kurth, Basu, Ronaghi, Adetokunbo, Friesen, Cook, Doerfler, Oliker,
-Deslippe, Williams, "Hierarchical Roofline Analysis", 2020) and
+its own bytes: Yang, Kurth and Williams, Hierarchical Roofline analysis for GPUs, Concurrency and
+Computation 32, 2020) and
 
-    memory      bytes / BW(b): BW(b) = BW (1 - exp(-b / (BW latency))), b the bytes that all resident
-                programs have in flight (Little's law, saturating)
+    memory      bytes / BW(b): BW(b) = BW (1 - exp(-b / (BW latency))), b the bytes that all
+                resident programs have in flight (Little's law, saturating)
     chain       waves * (latency + steps * step), what one program after another waits for
     L1          tokens as every warp reads them
     tensor      FLOP of whole tiles by the unit's rate; conversion: weights once a tile of tokens
@@ -22,15 +22,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kernel_compass.records.contracts import Config
-from kernel_compass.records.number_format import Code, NumberFormat
+from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.workload import Workload
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 WIDTH, ROWS = 16, 128
 """Columns of a fragment; K is padded to a multiple of so many rows."""
 REGISTERS, THREADS, PROGRAMS, SHARED = 65536, 2048, 32, 227 * 1024
@@ -255,7 +256,7 @@ def estimates_us(
 
 
 def _columns(launches: Sequence[Geometry]) -> dict[str, Array]:
-    table = {}
+    table: dict[str, Array] = {}
     for field in fields(Geometry):
         values = [getattr(launch, field.name) for launch in launches]
         if field.name in ("kernel", "load", "store"):

@@ -1,4 +1,4 @@
-"""Calls in processes of their own, several at a time: one that crashes or hangs costs itself alone."""
+"""Calls in processes of their own, several at a time: what crashes or hangs costs only itself."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Answer:
     index: int
     value: Any = None
     failure: str | None = None
+    lost: bool = False
+    """Whether its process crashed or hung: it may go better next time."""
 
 
 @dataclass
@@ -78,7 +80,7 @@ class CompilePool:
             yield self._received(busy[pipe])  # type: ignore[index]
         for worker in list(busy.values()):
             if worker.job is not None and time.monotonic() >= worker.until:
-                yield Answer(worker.job, failure=f"no end after {self.timeout_s:.0f} s")
+                yield Answer(worker.job, failure=f"no end after {self.timeout_s:.0f} s", lost=True)
                 self._drop(worker)
 
     def _received(self, worker: _Worker) -> Answer:
@@ -89,7 +91,8 @@ class CompilePool:
         except (EOFError, OSError):
             worker.process.join(5)
             self._drop(worker)
-            return Answer(job, failure=f"the process ended with {worker.process.exitcode}")
+            words = f"the process ended with {worker.process.exitcode}"
+            return Answer(job, failure=words, lost=True)
         worker.job = None
         return Answer(job, value, failure)
 
@@ -111,7 +114,7 @@ def _serve(function: Callable[..., Any], pipe: Connection) -> None:
         except EOFError:
             return
         try:
-            answer = (function(*call), None)
+            answer: tuple[Any, str | None] = (function(*call), None)
         except Exception as error:
             words = " ".join(str(error).split())[:300]
             answer = (None, f"{type(error).__name__}: {words}")

@@ -59,7 +59,7 @@ def compile_space(
     processes: int | None = None,
     timeout_s: float = 300.0,
     folder: Path | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress | None = None,
 ) -> tuple[Compiled, ...]:
     """Each configuration compiled, or why it is not, by index.
 
@@ -80,7 +80,8 @@ def compile_space(
     found: list[Compiled | None] = [_remembered(file) for file in files]
     left = [i for i, known in enumerate(found) if known is None]
     done = len(configs) - len(left)
-    progress(done, len(configs))
+    if progress:
+        progress(done, len(configs))
     pool = CompilePool(compile_point, processes or os.cpu_count() or 1, timeout_s)
     calls = [
         (request.implementation, request.workload, request.format, configs[i], request.capability)
@@ -89,10 +90,11 @@ def compile_space(
     for answer in pool.run(calls):
         index = left[answer.index]
         found[index] = compiled = Compiled(answer.value, answer.failure)
-        if compiled.figures is not None or ": " in (answer.failure or ""):
+        if not answer.lost:
             _remember(files[index], compiled)
         done += 1
-        progress(done, len(configs))
+        if progress:
+            progress(done, len(configs))
     return tuple(each for each in found if each is not None)
 
 

@@ -81,7 +81,7 @@ def read(path: Path) -> RecordedSpace:
 
 
 def write(path: Path, space: RecordedSpace) -> None:
-    """Put a space in place of what the file held, all at once: a kill leaves the one or the other."""
+    """Put a space in place of what the file held, all at once: a kill leaves one of the two."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_bytes(encode(space))

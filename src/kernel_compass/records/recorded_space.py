@@ -1,10 +1,11 @@
-"""A space of configurations whose every point was measured: what search is tried on without a GPU."""
+"""A space of configurations with all its times: what search is tried on without a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import sqrt
 
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.environment import Environment
@@ -42,8 +43,9 @@ class RecordedPoint:
         if self.warm_us is None or self.cold_us is None:
             return None
         if regime is None:
-            return (self.warm_us * self.cold_us) ** 0.5
-        return {Regime.WARM: self.warm_us, Regime.COLD: self.cold_us}[regime]
+            return sqrt(self.warm_us * self.cold_us)
+        times: dict[Regime, float] = {Regime.WARM: self.warm_us, Regime.COLD: self.cold_us}
+        return times[regime]
 
 
 @dataclass(frozen=True)

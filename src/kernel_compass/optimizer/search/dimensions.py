@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import log2
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kernel_compass.records.contracts import Config
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 OTHER = 2.0
 """Distance of two words; of two numbers it is the factors of two between them."""
 
@@ -42,9 +43,10 @@ class Dimensions:
         """The family of each point by number: its group, else its value of the first words."""
         if groups:
             return _numbered(groups)
-        for row, words in zip(self.coordinates, self._words, strict=True):
+        for d, words in enumerate(self._words):
             if words:
-                return row
+                found: Array = self.coordinates[d]
+                return found
         return None
 
     def distances(self, index: int) -> Array:
@@ -62,7 +64,8 @@ class Dimensions:
         differing = (apart > 0).sum(axis=0)
         steps = (apart * np.array(self.ordered, dtype=float)[:, None] <= 1.0).all(axis=0)
         words = (apart[[not o for o in self.ordered]] > 0).any(axis=0)
-        return (differing == 1) | ((differing == 2) & steps & ~words)
+        found: npt.NDArray[np.bool_] = (differing == 1) | ((differing == 2) & steps & ~words)
+        return found
 
 
 def feature_table(rows: Sequence[Mapping[str, float] | None]) -> Array:
@@ -83,7 +86,8 @@ def _standardized(values: Sequence[float | None]) -> Array | None:
     spread = float(np.nanstd(known))
     if not spread > 1e-9:
         return None
-    return np.nan_to_num((known - np.nanmean(known)) / spread, nan=0.0)
+    found: Array = np.nan_to_num((known - np.nanmean(known)) / spread, nan=0.0)
+    return found
 
 
 def _differ(values: Sequence[object]) -> bool:

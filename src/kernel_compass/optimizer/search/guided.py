@@ -127,7 +127,8 @@ class Guided:
         nearness = self._surrogate.nearness(list(times))[points]
         best = np.argsort(mean + self._ties[points], kind="stable")[:LOOKED_AT]
         far = np.argsort(nearness + self._ties[points], kind="stable")[:FAR]
-        return points[np.union1d(best, far)]
+        found: Array = points[np.union1d(best, far)]
+        return found
 
     def _failing(self, points: Array) -> Array:
         """How likely a point fails: the share of failures near it, and one success far away."""
@@ -137,7 +138,8 @@ class Guided:
         passed = self._measured()
         near = self._surrogate.near_sum
         bad, good = near(failed)[points], near(list(passed))[points]
-        return 0.98 * bad / (bad + good + 0.3)
+        found: Array = 0.98 * bad / (bad + good + 0.3)
+        return found
 
 
 def _log_estimates(inputs: SpaceInputs) -> Array:
@@ -147,11 +149,13 @@ def _log_estimates(inputs: SpaceInputs) -> Array:
     ]
     logs = np.log(np.array(known, dtype=float))
     middle = float(np.nanmedian(logs)) if np.isfinite(logs).any() else 0.0
-    return np.nan_to_num(logs, nan=middle)
+    found: Array = np.nan_to_num(logs, nan=middle)
+    return found
 
 
 def _logs(times: dict[int, float]) -> Array:
-    return np.log(np.array(list(times.values()), dtype=float))
+    found: Array = np.log(np.array(list(times.values()), dtype=float))
+    return found
 
 
 def _improvement(mean: Array, deviation: Array) -> Array:

@@ -37,7 +37,7 @@ class Parzen:
         space = Dimensions(inputs.configs, inputs.groups)
         self._coordinates = space.coordinates
         self._ordered = space.ordered
-        self._ranks = np.array([_ranked(row) for row in self._coordinates], dtype=int)
+        self._ranks: Array = np.array([_ranked(row) for row in self._coordinates], dtype=int)
         self._ranks = self._ranks.reshape(len(space.names), len(inputs.configs))
         self._distributions = {
             name: self._distribution(int(row.max()) + 1, ordered)

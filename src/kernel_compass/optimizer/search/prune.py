@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import ceil
 
 FAR_LOWER = 0.25
-"""A kernel of less than this share of its kind's best occupancy, and few warps, hides no latency."""
+"""A kernel of less than this share of its kind's best occupancy, and few warps, hides nothing."""
 FEW_WARPS = 4
 """Warps of a multiprocessor under which low occupancy counts at all: a few wide ones can do."""
 MANY_SPILLS = 8
@@ -42,8 +42,12 @@ class Limits:
 
 LIMITS: Mapping[tuple[int, int], Limits] = {
     (8, 0): Limits(shared_bytes=164 << 10, shared_bytes_program=163 << 10),
-    (8, 6): Limits(threads=1536, programs=16, shared_bytes=100 << 10, shared_bytes_program=99 << 10),
-    (8, 9): Limits(threads=1536, programs=24, shared_bytes=100 << 10, shared_bytes_program=99 << 10),
+    (8, 6): Limits(
+        threads=1536, programs=16, shared_bytes=100 << 10, shared_bytes_program=99 << 10
+    ),
+    (8, 9): Limits(
+        threads=1536, programs=24, shared_bytes=100 << 10, shared_bytes_program=99 << 10
+    ),
     (9, 0): Limits(),
     (10, 0): Limits(),
     (10, 3): Limits(),
@@ -133,7 +137,8 @@ def _cannot_launch(compiled: Compiled, limits: Limits) -> Verdict | None:
         return Verdict(Dropped.DOES_NOT_COMPILE, compiled.failure or "it does not compile")
     shared, threads = figures["shared_bytes"], figures["threads"]
     if shared > limits.shared_bytes_program:
-        words = f"{shared:,.0f} bytes of shared memory, and {limits.shared_bytes_program:,} are the most"
+        most = limits.shared_bytes_program
+        words = f"{shared:,.0f} bytes of shared memory, and {most:,} are the most"
         return Verdict(Dropped.SHARED_MEMORY, words)
     if threads > 1024:
         return Verdict(Dropped.THREADS, f"{threads:.0f} threads, and 1024 are the most")
@@ -147,7 +152,7 @@ def _cannot_launch(compiled: Compiled, limits: Limits) -> Verdict | None:
 def _hopeless(figures: Mapping[str, float], best_warps: float, limits: Limits) -> Verdict:
     spills = figures.get("loop_spills", 0.0)
     if spills > MANY_SPILLS:
-        return Verdict(Dropped.SPILLS, f"{spills:.0f} loads and stores of spilled registers in loops")
+        return Verdict(Dropped.SPILLS, f"{spills:.0f} accesses to spilled registers in loops")
     warps = warps_resident(figures, limits)
     if warps < FAR_LOWER * best_warps and warps < FEW_WARPS:
         words = f"{warps:.0f} warps a multiprocessor, and {best_warps:.0f} of its kind fit"

@@ -2,8 +2,8 @@
 
 The estimate is its mean function, so what is learned is where the estimate is wrong. Configurations
 that agree in a dimension share its error (`additive`), in two of them that of the pair (`pairs`),
-and near ones share what is left (`near`), as do those that compile alike (`alike`); a `slope` on the
-estimate unlearns one that orders nothing. One measurement of a family thereby corrects all of it.
+and near ones share what is left (`near`), as do those that compile alike (`alike`); a `slope` on
+the estimate unlearns one that orders nothing. One measurement of a family thereby corrects it all.
 How much each part counts is chosen among `MIXES` by the likelihood of what was measured (Rasmussen
 and Williams, Gaussian Processes for Machine Learning, 2006, eq. 2.30); the scale by its posterior.
 """
@@ -20,7 +20,7 @@ from kernel_compass.optimizer.search.dimensions import Array, Dimensions
 
 LEARNED = 160
 """Measurements that are learned from; what comes later is no news, and costs time."""
-LENGTH = 2.5
+LENGTH = 4.0
 """Factors of two over which ordered dimensions resemble each other."""
 SPREAD = 0.35
 """What log(time / estimate) is expected to scatter by, and how many measurements that counts as."""
@@ -40,8 +40,8 @@ MIXES = np.array(
         [4.0, 0.05, 0.10, 0.10, 0.10, 0.70],
     ]
 )
-_CHOSEN_AT = frozenset((4, 6, 8, 11, 14, 18, 23, 30, 40, 55, 75, 100, 140))
-"""Counts of measurements after which the mix is chosen anew."""
+_CHOSEN_AT = frozenset((12, 20, 30, 45, 70, 100, 140))
+"""Counts of measurements after which the mix is chosen anew; fewer choose by chance."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class Surrogate:
         if not indices:
             return np.zeros(len(self._estimates))
         near = PARTS.index("near")
-        return np.max([self._row(i)[near] for i in indices], axis=0).astype(float)
+        found: Array = np.max([self._row(i)[near] for i in indices], axis=0).astype(float)
+        return found
 
     def near_sum(self, indices: Sequence[int]) -> Array:
         """`(N,)`: nearness to each of these, summed."""
@@ -87,7 +88,11 @@ class Surrogate:
         return np.sum(rows, axis=0).astype(float) if rows else np.zeros(len(self._estimates))
 
     def believe(
-        self, known: Sequence[int], log_times: Array, pending: Sequence[int], points: Array | None
+        self,
+        known: Sequence[int],
+        log_times: Array,
+        pending: Sequence[int],
+        points: Array | None,
     ) -> Belief:
         """What is to be expected of some points.
 
@@ -132,7 +137,7 @@ class Surrogate:
         return found
 
     def _choose(self, known: Sequence[int], log_times: Array) -> None:
-        """The likeliest mix, now and then; of the first that many, so that a replay does the same."""
+        """The likeliest mix, now and then; of so many first ones, so that a replay does it too."""
         due = max((n for n in _CHOSEN_AT if n <= len(known)), default=0)
         if due == self._mix_of:
             return
