@@ -4,7 +4,7 @@
 
 FILEs are searches (`decode_search.py`), plain or gzipped, or recorded spaces (`record_space.py`);
 none = `results/h200/decode_searches.json.gz`, made while the kernels were.
-`--held-out` leaves out one weight (op, H, K, N: all its tokens and formats) at a time and orders it.
+`--held-out` leaves out one weight (op, H, K, N: all its tokens and formats) at a time.
 """
 
 from __future__ import annotations

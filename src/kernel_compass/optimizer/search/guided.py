@@ -22,9 +22,9 @@ from kernel_compass.optimizer.search.progress import Progress
 from kernel_compass.optimizer.search.space_inputs import SpaceInputs
 from kernel_compass.optimizer.search.surrogate import Surrogate
 
-LOOKED_AT = 768
+LOOKED_AT = 512
 """Points whose uncertainty is computed: the best by expectation ..."""
-FAR = 128
+FAR = 64
 """... and those furthest from all that was measured."""
 AT_ONCE = 8
 """Points of one question that are chosen one by one; more of them are the next best by estimate."""

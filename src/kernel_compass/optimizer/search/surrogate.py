@@ -106,21 +106,22 @@ class Surrogate:
         best = float(log_times.min())
         self._choose(known, log_times)
         residuals = self._residuals(known, log_times)
-        inverse = np.linalg.inv(self._among(known, self._mix))
+        inverse = np.linalg.inv(self._mixed_among(known))
         weights = inverse @ (residuals - residuals.mean())
-        where = slice(None) if points is None else points
-        cross = self._cross(known, where)
-        mean = self._estimates[where] + residuals.mean() + cross.T @ weights - best
+        level = residuals.mean() - best
         if points is None:
+            mean = self._estimates + level + self._weighted(known, weights)
             return Belief(mean, np.zeros_like(mean))
+        cross = self._cross(known, points)
+        mean = self._estimates[points] + level + cross.T @ weights
         quadratic = float((residuals - residuals.mean()) @ weights)
         scale = (SPREAD_COUNT * SPREAD**2 + quadratic) / (SPREAD_COUNT + len(known))
         everything = [*known, *pending]
         if pending:
-            inverse = np.linalg.inv(self._among(everything, self._mix))
-            cross = self._cross(everything, where)
-        own = self._mix.sum() - self._mix[1] + self._mix[1] * self._slope[where] ** 2
-        variance = own + NOISE - np.einsum("ij,ij->j", cross, inverse @ cross)
+            inverse = np.linalg.inv(self._mixed_among(everything))
+            cross = self._cross(everything, points)
+        own = self._mix.sum() - self._mix[1] + self._mix[1] * self._slope[points] ** 2
+        variance = own + NOISE - (cross * (inverse @ cross)).sum(axis=0)
         return Belief(mean, np.sqrt(np.maximum(variance, 1e-9) * scale))
 
     def _learned(self, known: Sequence[int], log_times: Array) -> tuple[list[int], Array]:
@@ -164,13 +165,26 @@ class Surrogate:
         found += NOISE * np.eye(len(points))
         return found
 
-    def _cross(self, points: Sequence[int], where: Array | slice) -> Array:
+    def _mixed_among(self, points: Sequence[int]) -> Array:
+        """As `_among` with the mix of now."""
+        return self._cross(points, np.array(points)) + NOISE * np.eye(len(points))
+
+    def _cross(self, points: Sequence[int], others: Array) -> Array:
         """Covariance of points with others."""
-        mix = self._mix.astype(np.float32)
-        for i in points:
-            if i not in self._mixed:
-                self._mixed[i] = mix @ self._row(i)
-        return np.array([self._mixed[i][where] for i in points], dtype=float)
+        return np.array([self._mixed_row(i)[others] for i in points], dtype=float)
+
+    def _weighted(self, points: Sequence[int], weights: Array) -> Array:
+        """Covariance of points with all, weighted and added up: without a table of them."""
+        total = np.zeros(len(self._estimates), dtype=np.float32)
+        for index, weight in zip(points, weights, strict=True):
+            total += np.float32(weight) * self._mixed_row(index)
+        return total.astype(float)
+
+    def _mixed_row(self, index: int) -> npt.NDArray[np.float32]:
+        if index not in self._mixed:
+            mixed: npt.NDArray[np.float32] = self._mix.astype(np.float32) @ self._row(index)
+            self._mixed[index] = mixed
+        return self._mixed[index]
 
     def _row(self, index: int) -> npt.NDArray[np.float32]:
         """`(parts, N)`: covariance of a point with all, by part."""
