@@ -155,8 +155,6 @@ def record(
                 static=compiled[index].figures or {},
             )  # fmt: skip
     left = [i for i in range(len(plan.configs)) if i not in points]
-    if not left:
-        assert before is not None or points
     device = measurer() if left or before is None else None
     environment = before.environment if before else device.environment()  # type: ignore[union-attr]
     if device is not None and before is not None:
@@ -169,21 +167,32 @@ def record(
         )
 
     begin = written = time.monotonic()
-    for count, index in enumerate(left, 1):
-        if time.monotonic() >= until:
-            say(f"{file.name}: time is up, {len(left) - count + 1} configurations are left")
-            break
-        assert device is not None
-        static = features(compiled[index], limits_of(HOPPER)) or {}
-        points[index] = measured(device, plan.configs[index], static)
-        if time.monotonic() - written >= EVERY_S:
-            codec.write(file, so_far())
-            written = time.monotonic()
-            each = (written - begin) / count
-            say(f"{file.name}: {count} of {len(left)}, {each:.2f} s each")
-    done = so_far()
-    codec.write(file, done)
-    return done
+    try:
+        for count, index in enumerate(left, 1):
+            if time.monotonic() >= until:
+                say(f"{file.name}: time is up, {len(left) - count + 1} configurations are left")
+                break
+            assert device is not None
+            static = features(compiled[index], limits_of(HOPPER)) or {}
+            points[index] = point = measured(device, plan.configs[index], static)
+            if any(words in (point.detail or "") for words in CONTEXT_LOST):
+                raise ContextLost(f"{point.detail}: call again, it goes on after this one")
+            if time.monotonic() - written >= EVERY_S:
+                codec.write(file, so_far())
+                written = time.monotonic()
+                each = (written - begin) / count
+                say(f"{file.name}: {count} of {len(left)}, {each:.2f} s each")
+    finally:
+        codec.write(file, so_far())
+    return so_far()
+
+
+CONTEXT_LOST = ("illegal", "unspecified launch failure", "misaligned")
+"""In what CUDA says: nothing runs in this process any more."""
+
+
+class ContextLost(Exception):
+    """A configuration took the process's CUDA context with it; it is recorded as failed."""
 
 
 _NEVER_RUNS = frozenset(
@@ -201,8 +210,6 @@ def measured(device: Measurer, config: Config, static: Mapping[str, float]) -> R
         )
     except Exception as failure:
         words = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
-        if "illegal" in words or "unspecified launch failure" in words:
-            raise  # the context is lost: begin anew
         return RecordedPoint(config, failure=PointFailure.LAUNCH, detail=words, static=static)
     return RecordedPoint(config, warm, cold, error=error, static=static)
 

@@ -2,10 +2,10 @@
 
 Fitted by `benchmarks/fit_config_estimate.py` to 1,920 configurations of 108 shapes and formats,
 warm and cold (`benchmarks/results/h200/decode_searches.json.gz`, 2026-12-01):
-the searches measured what looked sensible, at most 76 a shape, so bad configurations are rare in it. A weight (H, K, N) left
-out of the fit at a time, Kendall's tau of its shapes' orders is 0.52 in the median (lower quartile
-0.35; in the fit 0.55), and the best of the estimate's first ten is 0.6 % slower than the best
-measured in the mean, 8.4 % at worst, of 12 to 76 configurations in 128 orders.
+the searches measured what looked sensible, at most 76 a shape, so bad configurations are rare.
+A weight (H, K, N) left out of the fit at a time, Kendall's tau of its shapes' orders is 0.52 in the
+median (lower quartile 0.35; in the fit 0.55), and the best of the estimate's first ten is 0.6 %
+slower than the best measured in the mean, 8.4 % at worst, of 12 to 76 configurations in 128 orders.
 They are no properties of the card: each makes up for what the formula leaves out.
 """
 

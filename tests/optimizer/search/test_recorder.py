@@ -53,12 +53,10 @@ def record(file, fake, **more):
     return record_space.record(PLAN, file, lambda: fake, COMPILED, say=lambda line: None, **more)
 
 
-def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(record_space, "EVERY_S", 0.0)
+def test_a_recording_goes_on_where_it_was_interrupted(tmp_path):
     file, first, second = tmp_path / "a.json.gz", Fake(50), Fake()
     with pytest.raises(KeyboardInterrupt):
         record(file, first)
-    monkeypatch.undo()
     assert len(read(file).points) == 51  # and the one that does not compile
     done = record(file, second)
     assert done.complete
@@ -67,11 +65,21 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     kinds = {p.failure for p in done.points}
     assert kinds == {None, PointFailure.COMPILE, PointFailure.LAUNCH, PointFailure.WRONG}
     assert done == record(file, Fake(0)), "nothing is measured again"
+    file.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        record(file, Fake(5))
     with pytest.raises(UsageError, match="another card"):
-        file.unlink()
-        with pytest.raises(KeyboardInterrupt):
-            record(file, Fake(5))
         record(file, Fake(machine="another card"))
+
+
+def test_a_kill_costs_little(tmp_path, monkeypatch):
+    """SIGKILL runs no `finally`: what counts is what was written before."""
+    monkeypatch.setattr(record_space, "EVERY_S", 0.0)
+    written = []
+    monkeypatch.setattr(record_space.codec, "write", lambda f, space: written.append(space))
+    with pytest.raises(KeyboardInterrupt):
+        record(tmp_path / "a.json.gz", Fake(20))
+    assert [len(space.points) for space in written[:-1]] == list(range(2, 22))
 
 
 def test_time_is_up(tmp_path):
@@ -80,13 +88,19 @@ def test_time_is_up(tmp_path):
     assert len(done.points) == 1
 
 
-def test_an_illegal_access_ends_the_recording():
+def test_an_illegal_access_ends_the_recording_and_is_not_tried_again(tmp_path):
     class Bad(Fake):
         def measure(self, config):
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            self.asked.append(config)
+            if len(self.asked) == 7:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            return 2.0, 3.0, 1e-3
 
-    with pytest.raises(RuntimeError, match="illegal"):
-        record_space.measured(Bad(), {}, {})
+    file, bad, good = tmp_path / "a.json.gz", Bad(), Fake()
+    with pytest.raises(record_space.ContextLost, match="illegal"):
+        record(file, bad)
+    assert record(file, good).complete
+    assert bad.asked[6] not in good.asked
 
 
 @pytest.mark.parametrize(
