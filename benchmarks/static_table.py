@@ -82,7 +82,7 @@ def lines(case: Case) -> Iterator[dict[str, Any]]:
     """Table rows of a case: one a kernel that it launches."""
     for found in case.figures(listing=False):
         row = {"case": case.name, **asdict(found)}
-        del row["instructions"]
+        del row["instructions"], row["loop_instructions"]
         yield row
 
 

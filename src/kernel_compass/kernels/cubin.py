@@ -149,3 +149,20 @@ def _class(opcode: str, modifiers: list[str]) -> str:
         return opcode
     width = next((width for width in _WIDTHS if width in modifiers), "32")
     return f"{opcode}.{width.lstrip('US')}"
+
+
+_LABEL = re.compile(r"^(\.L_x_\d+):", re.M)
+_BACK = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
+
+
+def loop_instructions(sass: str) -> dict[str, int]:
+    """As `instructions`, of what stands inside a loop: between a label and a jump back to it."""
+    lines = sass.splitlines()
+    labels = {found[1]: i for i, line in enumerate(lines) if (found := _LABEL.match(line))}
+    inside: set[int] = set()
+    for i, line in enumerate(lines):
+        jump = _BACK.search(line)
+        start = labels.get(jump[1], i) if jump else i
+        if start < i - 1:  # the jump to itself at a kernel's end is no loop
+            inside.update(range(start, i + 1))
+    return instructions("\n".join(lines[i] for i in sorted(inside)))

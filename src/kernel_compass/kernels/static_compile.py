@@ -47,6 +47,8 @@ class StaticFigures:
     of its instructions the most frequent; `None` = no product in it."""
     instructions: Mapping[str, int] | None
     """SASS in the code by class (`HGMMA`, `LDG.128`, `STL.32`); `None` = not asked for."""
+    loop_instructions: Mapping[str, int] | None = None
+    """Those of them that stand in a loop."""
 
     @property
     def spills(self) -> int | None:
@@ -140,7 +142,7 @@ def _figures(kernel: Any, capability: tuple[int, int], listing: bool) -> StaticF
     code = kernel.asm["cubin"]
     name = kernel.metadata.name
     own = cubin.resources(code)[name]
-    mix = cubin.instructions(cubin.disassemble(code, _nvdisasm())) if listing else None
+    sass = cubin.disassemble(code, _nvdisasm()) if listing else None
     return StaticFigures(
         kernel=name,
         capability=capability,
@@ -149,7 +151,8 @@ def _figures(kernel: Any, capability: tuple[int, int], listing: bool) -> StaticF
         frame_bytes=own.frame_bytes,
         shared_bytes=kernel.metadata.shared,
         matrix_instruction=_matrix_instruction(kernel.asm["ptx"]),
-        instructions=mix,
+        instructions=None if sass is None else cubin.instructions(sass),
+        loop_instructions=None if sass is None else cubin.loop_instructions(sass),
     )
 
 

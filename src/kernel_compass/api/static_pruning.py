@@ -1,0 +1,139 @@
+"""What a space compiles to, without a GPU: in several processes, remembered on disk.
+
+A configuration is known by the kernels' sources, the Triton that compiles them, the architecture
+and the sizes. What cannot be compiled is remembered too; what crashed or hung is tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from kernel_compass.api.compile_pool import CompilePool
+from kernel_compass.errors import UsageError
+from kernel_compass.kernels.static_compile import triton_version
+from kernel_compass.kernels.static_point import compile_point
+from kernel_compass.optimizer.search.prune import LIMITS, Compiled, Limits
+from kernel_compass.records.contracts import Config
+from kernel_compass.records.number_format import NumberFormat
+from kernel_compass.records.workload import Workload
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many are done."""
+
+
+@dataclass(frozen=True)
+class StaticRequest:
+    """What is compiled."""
+
+    implementation: str
+    workload: Workload
+    format: NumberFormat
+    capability: tuple[int, int]
+
+
+def limits_of(capability: tuple[int, int]) -> Limits:
+    """Of the architecture.
+
+    Raises:
+        UsageError: it is not known.
+    """
+    if capability not in LIMITS:
+        known = ", ".join("{}.{}".format(*c) for c in LIMITS)
+        raise UsageError(
+            "The limits of compute capability {}.{} are not known.".format(*capability),
+            f"Known are {known}.",
+        )
+    return LIMITS[capability]
+
+
+def compile_space(
+    request: StaticRequest,
+    configs: Sequence[Config],
+    *,
+    processes: int | None = None,
+    timeout_s: float = 300.0,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[Compiled, ...]:
+    """Each configuration compiled, or why it is not, by index.
+
+    Args:
+        request: the launch that they configure.
+        configs: points of the space.
+        processes: at a time; `None` = as many as cores.
+        timeout_s: of one compilation.
+        folder: where figures are remembered; `None` = in the user's cache.
+        progress: told after each.
+
+    Raises:
+        MissingDependency: triton is not installed.
+    """
+    version = triton_version()
+    where = folder or default_folder()
+    files = [where / _key(request, config, version) for config in configs]
+    found: list[Compiled | None] = [_remembered(file) for file in files]
+    left = [i for i, known in enumerate(found) if known is None]
+    done = len(configs) - len(left)
+    if progress:
+        progress(done, len(configs))
+    pool = CompilePool(compile_point, processes or os.cpu_count() or 1, timeout_s)
+    calls = [
+        (request.implementation, request.workload, request.format, configs[i], request.capability)
+        for i in left
+    ]
+    for answer in pool.run(calls):
+        index = left[answer.index]
+        found[index] = compiled = Compiled(answer.value, answer.failure)
+        if not answer.lost:
+            _remember(files[index], compiled)
+        done += 1
+        if progress:
+            progress(done, len(configs))
+    return tuple(each for each in found if each is not None)
+
+
+def default_folder() -> Path:
+    """`$XDG_CACHE_HOME/kernel-compass/static`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "kernel-compass" / "static"
+
+
+def _key(request: StaticRequest, config: Config, version: str) -> str:
+    """The name of a configuration's file."""
+    w = request.workload
+    parts = [_sources(), version, request.capability, request.implementation, request.format.name]
+    sizes = [w.op.value, w.heads, w.tokens, w.reduction, w.columns]
+    text = json.dumps([*parts, sizes, dict(config)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:40] + ".json"
+
+
+@cache
+def _sources() -> str:
+    """Of all kernels: a configuration may use any of their helpers."""
+    folder = Path(__file__).parents[1] / "kernels"
+    files = sorted(folder.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _remembered(file: Path) -> Compiled | None:
+    """What was found before; a file that cannot be read is as good as none."""
+    try:
+        found = json.loads(file.read_text())
+        figures = found["figures"]
+        whole = figures is None or all(isinstance(v, float | int) for v in figures.values())
+        return Compiled(figures, found["failure"]) if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _remember(file: Path, compiled: Compiled) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside.write_text(json.dumps(asdict(compiled)))
+    beside.replace(file)

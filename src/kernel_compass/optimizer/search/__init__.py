@@ -1,0 +1,1 @@
+"""Which points of an enumerated space are tried next."""
