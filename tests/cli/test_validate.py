@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
-from kernel_compass import api  # noqa: E402
-from kernel_compass.cli.exit_codes import ExitCode  # noqa: E402
-from kernel_compass.cli.main import main  # noqa: E402
-from kernel_compass.records.trial import Reason  # noqa: E402
-from kernel_compass.validation.self_test import CheatResult, SelfTest  # noqa: E402
+from kernel_compass import api
+from kernel_compass.cli.exit_codes import ExitCode
+from kernel_compass.cli.main import main
+from kernel_compass.records.trial import Reason
+from kernel_compass.validation.self_test import CheatResult, SelfTest
 
 
 def test_the_judge_proves_itself_in_a_process_of_its_own(capsys):
