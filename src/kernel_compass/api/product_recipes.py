@@ -92,4 +92,4 @@ def _simulated(
     weight = SimulatedOperand(traffic.weight_bytes)
     a = SimulatedOperand(traffic.activation_bytes)
     out = SimulatedOperand(traffic.output_bytes)
-    return Subject(lambda *operands: device.launch(*operands), (weight,), (a,), (out,))
+    return Subject(device.launch, (weight,), (a,), (out,))
