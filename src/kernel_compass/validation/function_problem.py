@@ -10,6 +10,7 @@ from kernel_compass.errors import UsageError
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.validation import output_gate
 from kernel_compass.validation.judging import GateFinding, Tensors
+from kernel_compass.validation.op_record import has_products
 from kernel_compass.validation.sensitivity import undecided_places
 
 MOST_VARIANTS = 4
@@ -61,6 +62,7 @@ class FunctionProblem:
         self._budget = budget
         self._variants = tuple(variants)
         self._device = device
+        self._products: bool | None = None
 
     def variants(self, workload: ProblemWorkload) -> Sequence[ProblemWorkload]:
         """Sizes named for it, or the problem's other workloads."""
@@ -80,7 +82,9 @@ class FunctionProblem:
         places = undecided_places(
             self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
         )
-        return output_gate.reference(exact, ours, self._budget, places)
+        if self._products is None:
+            self._products = has_products(self._torch, lambda: self.baseline(inputs))
+        return output_gate.reference(exact, ours, self._budget, places, self._products)
 
     def exact(self, inputs: Tensors) -> Any:
         """The reference's outputs."""

@@ -16,7 +16,7 @@ from kernel_compass.errors import KernelCompassError, shortened
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.guards import Guarded, guard_all
-from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
+from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, scaled, silently
 from kernel_compass.validation.judging import (
     Effort,
     GateFinding,
@@ -31,6 +31,10 @@ from kernel_compass.validation.watch import Found, Watch
 
 PUBLIC_SEED = 0
 """What everybody can guess; the others are drawn when the candidate is built."""
+SEEDS_TO_BE_SURE = 6
+"""More draws before a candidate is said to know the public one."""
+SCALES = (1.0 / 64.0, 4.0)
+"""Small inputs show what is added to them; large ones what overflows."""
 NAN_BYTE, ZERO_BYTE, ODD_BYTE = 0xFF, 0x00, 0x3C
 
 
@@ -81,6 +85,7 @@ def judge(
         trial.repeats(runner)
         trial.keeps_inside(runner)
         trial.right_elsewhere(runner)
+        trial.right_at_other_scales(runner)
         if not declared_baseline:
             trial.is_new(runner)
         trial.leaves_nothing(runner)
@@ -127,16 +132,25 @@ class _Trial:
         """Inputs of the public seed and of secret ones, and a gate that can say no."""
         seeds = [PUBLIC_SEED, *(secrets.randbits(30) + 1 for _ in range(self.effort.seeds))]
         self.draws = [self._drawn(self.workload, seed) for seed in seeds]
-        for draw in self.draws[1:]:
-            for name, outputs in self.problem.controls(draw.expected).items():
-                if self.problem.gate(list(outputs), draw.expected).reason is None:
-                    raise Rejected(
-                        Found(
-                            Reason.NO_BETTER_THAN_ZEROS,
-                            f"With these inputs {name} would pass as the result: the problem's "
-                            "inputs or its error budget cannot tell right from wrong.",
-                        )
-                    )
+        passing: list[set[str]] = [self._controls_passed(draw) for draw in self.draws]
+        always = set.intersection(*passing)
+        if always:
+            raise Rejected(
+                Found(
+                    Reason.NO_BETTER_THAN_ZEROS,
+                    f"With these inputs {min(always)} would pass as the result: the problem's "
+                    "inputs or its error budget cannot tell right from wrong.",
+                )
+            )
+
+    def _controls_passed(self, draw: Draw) -> set[str]:
+        """Names of wrong outputs that the gate takes for right."""
+        wrong = self.problem.controls(draw.expected)
+        return {
+            name
+            for name, outputs in wrong.items()
+            if self.problem.gate(list(outputs), draw.expected).reason is None
+        }
 
     def _drawn(self, workload: ProblemWorkload, seed: int) -> Draw:
         inputs = self.problem.inputs(workload, seed)
@@ -167,7 +181,7 @@ class _Trial:
             outputs = self._called(runner, given)
             copies = [one.clone() for one in outputs]
             self._untouched(draw, given, guards)
-            finding = self.problem.gate(copies, draw.expected)
+            finding = self.problem.gate(outputs, draw.expected)
             if finding.reason is not None:
                 self._name_wrong(runner, index, draw, copies, finding)
             self._still(outputs, copies)
@@ -235,8 +249,12 @@ class _Trial:
         return any(bool((a.isnan() & ~b.isnan()).any()) for a, b in pairs)
 
     def _only_public(self, runner: Runner) -> bool:
+        """Right for the public seed, and wrong for every other of many."""
+        others = [
+            self._drawn(self.workload, secrets.randbits(30) + 1) for _ in range(SEEDS_TO_BE_SURE)
+        ]
         rights = []
-        for draw in self.draws:
+        for draw in (*self.draws, *others):
             given, _ = guard_all(self.torch, draw.inputs, NAN_BYTE)
             outputs = self._called(runner, given)
             rights.append(self.problem.gate(outputs, draw.expected).reason is None)
@@ -280,6 +298,25 @@ class _Trial:
             if finding.reason is not None:
                 found = Found(Reason.WRONG_ELSEWHERE, finding.detail)
                 raise Rejected(replace(found, detail=_at(variant, found)))
+
+    def right_at_other_scales(self, runner: Runner) -> None:
+        """Operands of another size: a wrong epsilon, a sum that overflows, a clamp show."""
+        for scale in SCALES:
+            inputs = dict(self.draws[1].inputs)
+            for name, value in inputs.items():
+                floating = isinstance(value, self.torch.Tensor) and value.dtype.is_floating_point
+                if floating and name not in self.problem.held:
+                    inputs[name] = scaled(value, scale)
+            expected = self.problem.expected(self.workload, inputs)
+            baseline, _ = guard_all(self.torch, inputs, ZERO_BYTE)
+            theirs = flat(self.torch, self.problem.baseline(baseline))
+            if isinstance(theirs, Found) or self.problem.gate(theirs, expected).reason is not None:
+                continue  # nobody is right here
+            given, _ = guard_all(self.torch, inputs, NAN_BYTE)
+            finding = self.problem.gate(self._called(runner, given), expected)
+            if finding.reason is not None:
+                detail = f"With inputs {scale:g} times as large: {finding.detail}"
+                raise Rejected(Found(Reason.WRONG_ELSEWHERE, detail))
 
     # 3 honest
 

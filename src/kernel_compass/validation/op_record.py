@@ -13,6 +13,17 @@ _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clo
 _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "matmul", "linear", "conv", "attention")
+
+
+def has_products(torch: Any, call: Callable[[], Any]) -> bool:
+    """Whether a call goes through matrix products or convolutions; so if it cannot be told."""
+    found = op_list(torch, call)
+    if found is None:
+        return True
+    return any(part in name for name, _ in found for part in _PRODUCTS)
+
+
 def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, ...]]] | None:
     """The operations that compute something, with the shapes of their tensors; `None` = unknown.
 
@@ -80,5 +91,5 @@ def executes(functions: Iterable[Any], call: Callable[[], Any]) -> str | None:
     try:
         call()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before if callable(before) else None)
     return seen
