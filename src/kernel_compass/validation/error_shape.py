@@ -9,8 +9,10 @@ FEWEST = 16
 ALIKE = 0.25
 """Rounding errs everywhere: the median element by this share of the whole's relative error."""
 BIASED = 0.5
+SAME_FACTOR = 0.9
+"""A row's common factor over the size of its errors."""
 EXPLAINED = 0.5
-"""Of the error's energy: more of it in one term is a mistake's."""
+"""Of the rows' energy: more of it in one direction is a mistake's."""
 
 
 def is_coarse(error: Any, value: Any) -> bool:
@@ -26,18 +28,21 @@ def is_coarse(error: Any, value: Any) -> bool:
 
 
 def _simple(error: Any, value: Any) -> bool:
-    """Whether one factor a row or column, or one term of rank one, explains most of it."""
+    """Whether each row has a factor of its own, or one row of errors explains all others.
+
+    Rows count alike, whatever their size: of a peaked softmax few elements have all the energy.
+    """
     if value.ndim < 2 or min(value.shape[-2:]) < 4:
         return False
-    energy = float(error.square().sum())
-    for axis in (-1, -2):
-        along = (error * value).sum(axis).square()
-        size = value.square().sum(axis).clamp_min(1e-300)
-        if float((along / size).sum()) > EXPLAINED * energy:
-            return True
-    rows = error.reshape(-1, error.shape[-1])
-    vector = rows[int(rows.square().sum(-1).argmax())]
+    rows, values = (t.reshape(-1, t.shape[-1]) for t in (error, value))
+    ratio = rows / values.where(values != 0, 1e300)
+    common = ratio.median(-1).values.abs() / ratio.abs().median(-1).values.clamp_min(1e-300)
+    if float(common.mean()) > SAME_FACTOR:
+        return True
+    sizes = rows.norm(dim=-1, keepdim=True)
+    rows = rows[sizes[:, 0] > 0] / sizes[sizes > 0][:, None]
+    vector = rows[0]
     for _ in range(6):
         vector = rows.t() @ (rows @ (vector / vector.norm().clamp_min(1e-300)))
     vector = vector / vector.norm().clamp_min(1e-300)
-    return float((rows @ vector).square().sum()) > EXPLAINED * energy
+    return float((rows @ vector).square().sum()) > EXPLAINED * len(rows)
