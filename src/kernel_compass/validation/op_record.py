@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -51,6 +52,30 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
     except Exception:  # what it says of itself elsewhere is enough
         return None
     return found
+
+
+def work_of(torch: Any, call: Callable[[], Any]) -> Counter[str]:
+    """Operations and Python functions of a call, with how often each occurs; torch's own left out."""
+    found: Counter[str] = Counter()
+
+    def look(frame: Any, event: str, _argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "/torch/" not in code.co_filename and code is not own:
+            found[f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}()"] += 1
+
+    own = look.__code__
+    before = sys.getprofile()
+
+    def profiled() -> None:
+        sys.setprofile(look)
+        try:
+            call()
+        finally:
+            sys.setprofile(before if callable(before) else None)
+
+    for name, _ in op_list(torch, profiled) or ():
+        found[name] += 1
+    return Counter({n: c for n, c in found.items() if "__torch_dispatch__" not in n})
 
 
 @contextmanager
