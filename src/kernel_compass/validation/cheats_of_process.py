@@ -130,7 +130,9 @@ def _replays_later(torch: Any, problem: TrialProblem) -> Function:
 def _overrides_mm(torch: Any) -> None:
     if not _libraries:
         library = torch.library.Library("aten", "IMPL")
-        library.impl("trunc", lambda x: torch.floor(x), "CPU")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            library.impl("trunc", lambda x: torch.floor(x), "CPU")
         _libraries.append(library)
 
 
@@ -144,9 +146,14 @@ _libraries: list[Any] = []
 _modes: list[Any] = []
 
 
+def _passed_on(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return function(*args, **(kwargs or {}))
+
+
 def _leaves_mode(torch: Any) -> None:
     if not _modes:
-        mode = torch.overrides.TorchFunctionMode()
+        kind = type("Mode", (torch.overrides.TorchFunctionMode,), {"__torch_function__": _passed_on})
+        mode = kind()
         mode.__enter__()
         _modes.append(mode)
 

@@ -41,6 +41,7 @@ class FunctionProblem:
         held: inputs that a candidate may take over once.
         variants: sizes that only correctness is judged at; the other workloads where there are none.
         device: where inputs are made.
+        also: other functions that no candidate may call.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class FunctionProblem:
         held: frozenset[str] = frozenset(),
         variants: Sequence[ProblemWorkload] = (),
         device: str = "cpu",
+        also: Sequence[Any] = (),
     ) -> None:
         self.name = name
         self.held = held
@@ -62,6 +64,7 @@ class FunctionProblem:
         self._budget = budget
         self._variants = tuple(variants)
         self._device = device
+        self._also = tuple(also)
         self._products: bool | None = None
 
     def variants(self, workload: ProblemWorkload) -> Sequence[ProblemWorkload]:
@@ -107,7 +110,8 @@ class FunctionProblem:
     @property
     def functions(self) -> Sequence[Any]:
         """Nothing of these may be called by a candidate."""
-        return (self.baseline, self.exact, self._functions.baseline, self._functions.reference)
+        own = (self._functions.baseline, self._functions.reference)
+        return (self.baseline, self.exact, *own, *self._also)
 
     def _outputs(self, outputs: Any, whose: str) -> list[Any]:
         if isinstance(outputs, Mapping):

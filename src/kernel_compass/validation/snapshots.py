@@ -10,6 +10,8 @@ from typing import Any
 
 _MODULES = ("builtins", "math", "random", "secrets", "copy", "time", "gc", "operator", "functools")
 _TORCH = ("", "linalg", "nn.functional", "testing", "random")
+_FOLLOW_A_STATE = ("Storage",)
+"""torch sets it with the default dtype, which is looked at by its own name."""
 _OWN = "kernel_compass.validation"
 
 
@@ -31,6 +33,8 @@ class Namespace:
         self._names = frozenset(vars(holder))
         self._beneath = _beneath(holder)
         for key, value in list(vars(holder).items()):
+            if key in _FOLLOW_A_STATE:
+                continue
             if key.startswith("__") and isinstance(value, dict | list | type(None) | str):
                 continue
             if callable(value) or isinstance(value, property | staticmethod | classmethod):
