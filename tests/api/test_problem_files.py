@@ -19,7 +19,7 @@ from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.watch import Watch  # noqa: E402
 
 EFFORT = Effort(seeds=2, repeats=5, repeat_s=0.1, settle_s=0.001)
-PLAIN = '''
+PLAIN = """
 import torch
 WORKLOADS = [{"rows": 33, "width": 64}, {"rows": 1, "width": 100}]
 ERROR_BUDGET = 0.03
@@ -46,8 +46,8 @@ def wrong(x, w):
     return torch.softmax(x @ w * 1.01, -1)
 
 CANDIDATES = {"by_parts": (by_parts, [{"parts": 1}, {"parts": 4}]), "wrong": wrong}
-'''
-MODEL = '''
+"""
+MODEL = """
 import torch
 from torch import nn
 
@@ -66,8 +66,8 @@ def get_inputs():
 
 def get_init_inputs():
     return [32, 10]
-'''
-NEW = '''
+"""
+NEW = """
 import torch
 from torch import nn
 
@@ -81,7 +81,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         hidden = torch.clamp_min(torch.addmm(self.first.bias, x, self.first.weight.t()), 0)
         return torch.addcmul(torch.ones(10), hidden @ self.second.weight.t(), self.scale)
-'''
+"""
 
 
 def written(tmp_path: Path, text: str, name: str = "problem.py") -> Path:
@@ -173,10 +173,18 @@ DAMAGED = [
     ("def baseline(x, w)", "def baseline(x)", "baseline cannot be called"),
     ('return {"x"', 'raise ValueError("no")\n    return {"x"', "inputs fails for rows 33"),
     ('return {"x": normal(', 'return {"x": normal(2.5, ', "inputs fails for rows 33"),
-    ("def reference(x, w):", "def reference(x, w):\n    x, w = x.float(), w.float()", "not float64"),
+    (
+        "def reference(x, w):",
+        "def reference(x, w):\n    x, w = x.float(), w.float()",
+        "not float64",
+    ),
     ("def reference(x, w):", "def reference(x, w):\n    w = w[:, :4]", "its baseline"),
     ("def reference(x, w):", "def reference(x, w):\n    return 3.0", "returned a float"),
-    ("def reference(x, w):", "def reference(x, w):\n    return x @ x", "reference or baseline fails"),
+    (
+        "def reference(x, w):",
+        "def reference(x, w):\n    return x @ x",
+        "reference or baseline fails",
+    ),
     ('"wrong": wrong', '"wrong": 3', r"CANDIDATES\['wrong'\] is a int"),
     ('[{"parts": 1}, {"parts": 4}]', "[]", "no list of dictionaries"),
     ('{"parts": 1}', '{"pieces": 1}', "cannot be called with x, w, pieces"),

@@ -124,11 +124,22 @@ def _spoiled(bug, y):
 
 @subject(
     "long_product",
-    "last block of k skipped", "first block of k twice", "one element of k missed",
-    "k off by one in x", "accumulator not cleared", "accumulates in bf16", "w transposed blocks",
-    "columns swapped", "x row stride off by one", "rounds x to e4m3", "rounds w to e4m3",
-    "rounds w to int4", "partial sums in bf16", "block of columns repeated", "last row of blocks",
-)  # fmt: skip
+    "last block of k skipped",
+    "first block of k twice",
+    "one element of k missed",
+    "k off by one in x",
+    "accumulator not cleared",
+    "accumulates in bf16",
+    "w transposed blocks",
+    "columns swapped",
+    "x row stride off by one",
+    "rounds x to e4m3",
+    "rounds w to e4m3",
+    "rounds w to int4",
+    "partial sums in bf16",
+    "block of columns repeated",
+    "last row of blocks",
+)
 def product(bug, x, w):
     m, k = x.shape
     n = w.shape[1]
@@ -172,11 +183,22 @@ def product(bug, x, w):
 
 @subject(
     "batched",
-    "last head missing", "first head for all", "heads in reverse", "head of w off by one",
-    "last block of k skipped", "k off by one", "accumulates in fp16", "scale of one head lost 0.4 %",
-    "scale of one head lost 1 %", "rounds w to e4m3", "heads and rows mixed", "beyond row 16 zero",
-    "wrong stride of heads", "partial sums in fp16", "row 0 of another head",
-)  # fmt: skip
+    "last head missing",
+    "first head for all",
+    "heads in reverse",
+    "head of w off by one",
+    "last block of k skipped",
+    "k off by one",
+    "accumulates in fp16",
+    "scale of one head lost 0.4 %",
+    "scale of one head lost 1 %",
+    "rounds w to e4m3",
+    "heads and rows mixed",
+    "beyond row 16 zero",
+    "wrong stride of heads",
+    "partial sums in fp16",
+    "row 0 of another head",
+)
 def heads(bug, x, w):
     h, m, k = x.shape
     out = torch.empty(h, m, w.shape[2])
@@ -198,7 +220,9 @@ def heads(bug, x, w):
             total = torch.zeros(m, w.shape[2], dtype=torch.float16)
             for one in range(0, last, 1 if bug("accumulates in fp16") else 16):
                 step = 1 if bug("accumulates in fp16") else 16
-                total += (left[:, one : one + step].float() @ weight[one : one + step].float()).half()
+                total += (
+                    left[:, one : one + step].float() @ weight[one : one + step].float()
+                ).half()
             out[head] = total
         else:
             out[head] = left[:, :last].float() @ weight[:last].float()
@@ -217,12 +241,27 @@ def heads(bug, x, w):
 
 @subject(
     "causal_attention",
-    "mask dropped", "diagonal masked too", "one key too many", "scale lost", "scale of d not its root",
-    "scale lost 1 %", "no maximum subtracted from the sum", "last block of keys skipped",
-    "sum not rescaled", "output not rescaled", "values of the next key", "last head missing",
-    "heads swapped", "key and value swapped", "query and key swapped", "probabilities in e4m3",
-    "scores in bf16", "batch 0 for all", "window of 16 keys", "not normalised",
-)  # fmt: skip
+    "mask dropped",
+    "diagonal masked too",
+    "one key too many",
+    "scale lost",
+    "scale of d not its root",
+    "scale lost 1 %",
+    "no maximum subtracted from the sum",
+    "last block of keys skipped",
+    "sum not rescaled",
+    "output not rescaled",
+    "values of the next key",
+    "last head missing",
+    "heads swapped",
+    "key and value swapped",
+    "query and key swapped",
+    "probabilities in e4m3",
+    "scores in bf16",
+    "batch 0 for all",
+    "window of 16 keys",
+    "not normalised",
+)
 def attention(bug, q, k, v):
     m, d = q.shape[-2:]
     if bug("key and value swapped"):
@@ -274,10 +313,20 @@ def attention(bug, q, k, v):
 
 @subject(
     "softmax",
-    "no maximum subtracted", "wrong axis", "sum over all", "maximum over all", "sum misses the last",
-    "maximum misses the last block", "half exponent", "natural for base two", "computed in bf16",
-    "computed in fp16", "denominator plus 1e-2", "divided by the maximum", "first column twice",
-)  # fmt: skip
+    "no maximum subtracted",
+    "wrong axis",
+    "sum over all",
+    "maximum over all",
+    "sum misses the last",
+    "maximum misses the last block",
+    "half exponent",
+    "natural for base two",
+    "computed in bf16",
+    "computed in fp16",
+    "denominator plus 1e-2",
+    "divided by the maximum",
+    "first column twice",
+)
 def softmax(bug, x):
     if bug("computed in bf16"):
         x = x.bfloat16().float()
@@ -307,11 +356,23 @@ def softmax(bug, x):
 
 @subject(
     "layer_norm",
-    "epsilon 1e-2", "epsilon 1e-3", "epsilon 1e-6", "no epsilon", "divides by n - 1", "no mean subtracted",
-    "gain missing", "shift missing", "gain and shift swapped", "wrong axis", "mean of the first half",
-    "variance about zero", "square root missing", "gain off by one", "statistics in bf16",
+    "epsilon 1e-2",
+    "epsilon 1e-3",
+    "epsilon 1e-6",
+    "no epsilon",
+    "divides by n - 1",
+    "no mean subtracted",
+    "gain missing",
+    "shift missing",
+    "gain and shift swapped",
+    "wrong axis",
+    "mean of the first half",
+    "variance about zero",
+    "square root missing",
+    "gain off by one",
+    "statistics in bf16",
     "tail left out of the sums",
-)  # fmt: skip
+)
 def layer_norm(bug, x, gain, shift):
     wide, n = x.float(), x.shape[-1]
     axis = 0 if bug("wrong axis") else -1
@@ -343,10 +404,19 @@ def layer_norm(bug, x, gain, shift):
 
 @subject(
     "rms_norm",
-    "epsilon 1e-5", "no epsilon", "epsilon outside the root", "mean of absolute values", "gain missing",
-    "gain plus one", "sum not mean", "wrong axis", "subtracts the mean", "last block left out",
-    "divisor of the padded length", "squares in fp16",
-)  # fmt: skip
+    "epsilon 1e-5",
+    "no epsilon",
+    "epsilon outside the root",
+    "mean of absolute values",
+    "gain missing",
+    "gain plus one",
+    "sum not mean",
+    "wrong axis",
+    "subtracts the mean",
+    "last block left out",
+    "divisor of the padded length",
+    "squares in fp16",
+)
 def rms_norm(bug, x, gain):
     wide, n = x.float(), x.shape[-1]
     axis = 0 if bug("wrong axis") else -1
@@ -373,11 +443,22 @@ def rms_norm(bug, x, gain):
 
 @subject(
     "linear",
-    "bias missing", "bias twice", "bias off by one", "activation missing", "relu for gelu",
-    "tanh for erf", "activation before the bias", "last block of k skipped", "w not transposed",
-    "computed in bf16", "computed in fp16", "computed in tf32", "sigmoid for gelu", "k off by one",
+    "bias missing",
+    "bias twice",
+    "bias off by one",
+    "activation missing",
+    "relu for gelu",
+    "tanh for erf",
+    "activation before the bias",
+    "last block of k skipped",
+    "w not transposed",
+    "computed in bf16",
+    "computed in fp16",
+    "computed in tf32",
+    "sigmoid for gelu",
+    "k off by one",
     "sign of the bias",
-)  # fmt: skip
+)
 def linear(bug, x, w, b):
     k = x.shape[1]
     if bug("computed in bf16"):
@@ -411,9 +492,16 @@ def linear(bug, x, w, b):
 
 @subject(
     "cumsum",
-    "carry lost", "exclusive", "carry of the block before last", "backwards", "restarts at 512",
-    "computed in bf16", "last block left out", "along rows", "first element missed",
-)  # fmt: skip
+    "carry lost",
+    "exclusive",
+    "carry of the block before last",
+    "backwards",
+    "restarts at 512",
+    "computed in bf16",
+    "last block left out",
+    "along rows",
+    "first element missed",
+)
 def cumsum(bug, x):
     if bug("along rows"):
         return x.cumsum(0)
@@ -442,10 +530,17 @@ def cumsum(bug, x):
 
 @subject(
     "depthwise_conv1d",
-    "taps reversed", "one tap missing", "padded on the other side", "not padded: wraps", "channel off by one",
-    "first channel's taps for all", "last tap twice", "batch 0 for all", "computed in bf16",
+    "taps reversed",
+    "one tap missing",
+    "padded on the other side",
+    "not padded: wraps",
+    "channel off by one",
+    "first channel's taps for all",
+    "last tap twice",
+    "batch 0 for all",
+    "computed in bf16",
     "last channel left out",
-)  # fmt: skip
+)
 def convolution(bug, x, w):
     n = x.shape[-1]
     side = (0, 3) if bug("padded on the other side") else (3, 0)
@@ -471,9 +566,16 @@ def convolution(bug, x, w):
 
 @subject(
     "recurrence",
-    "state lost at 32", "one step late", "gate of the step before", "gate missing", "input twice",
-    "state in bf16", "state cut to 8 steps", "first batch for all", "starts at one",
-)  # fmt: skip
+    "state lost at 32",
+    "one step late",
+    "gate of the step before",
+    "gate missing",
+    "input twice",
+    "state in bf16",
+    "state cut to 8 steps",
+    "first batch for all",
+    "starts at one",
+)
 def recurrence(bug, a, x):
     h, out = torch.zeros_like(x[:, 0]), torch.empty_like(x)
     if bug("starts at one"):
@@ -481,7 +583,9 @@ def recurrence(bug, a, x):
     if bug("first batch for all"):
         x = x[:1].expand_as(x)
     for step in range(x.shape[1]):
-        if (bug("state lost at 32") and step == 32) or (bug("state cut to 8 steps") and step % 8 == 0):
+        if (bug("state lost at 32") and step == 32) or (
+            bug("state cut to 8 steps") and step % 8 == 0
+        ):
             h = torch.zeros_like(h)
         gate = a[:, max(0, step - 1)] if bug("gate of the step before") else a[:, step]
         gate = torch.ones_like(gate) if bug("gate missing") else gate

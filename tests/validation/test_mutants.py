@@ -12,7 +12,10 @@ from trying import tried  # noqa: E402
 from kernel_compass.records.trial import Reason  # noqa: E402
 
 NO_FINDING = {
-    ("heads", "partial sums in fp16"): "a quarter of what rounding the fp16 output costs is allowed",
+    (
+        "heads",
+        "partial sums in fp16",
+    ): "a quarter of what rounding the fp16 output costs is allowed",
     ("rms_norm", "squares in fp16"): "the mean of squares is rounded to 2^-12; the output is too",
     ("attention", "scores in bf16"): "within what rounding q, k and v to bf16 costs",
     ("linear", "computed in tf32"): "torch's own float32 products may use TF32",

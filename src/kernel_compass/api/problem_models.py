@@ -1,4 +1,4 @@
-"""Problems as KernelBench writes them: `Model`, `get_inputs`, `get_init_inputs`; candidates `ModelNew`.
+"""Problems as KernelBench writes them: `Model`, `get_inputs`, `get_init_inputs`, and `ModelNew`.
 
 Weights are drawn anew for every draw of inputs. A candidate gets those of its parameters that have
 a name and shape of the model's, and is built with the model's seed, so that its others are drawn
@@ -185,4 +185,6 @@ def _running(name: str, call: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         text = shortened(f"{type(error).__name__}: {error}", 300)
-        raise UsageError(f"The model of {name} does not run: {text}.", "Run it alone first.") from error
+        raise UsageError(
+            f"The model of {name} does not run: {text}.", "Run it alone first."
+        ) from error

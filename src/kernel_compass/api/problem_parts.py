@@ -72,7 +72,9 @@ def _part(module: ModuleType, path: Path, name: str) -> Any:
 def _workloads(module: ModuleType, path: Path) -> list[ProblemWorkload]:
     listed = _part(module, path, "WORKLOADS")
     if not isinstance(listed, list | tuple) or not listed:
-        raise _wrong(path, "WORKLOADS is no list, or an empty one.", "Give a dictionary of sizes each.")
+        raise _wrong(
+            path, "WORKLOADS is no list, or an empty one.", "Give a dictionary of sizes each."
+        )
     found: list[ProblemWorkload] = []
     for index, one in enumerate(listed):
         if not isinstance(one, Mapping) or not all(
@@ -100,7 +102,11 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
 
 def _budget(module: ModuleType, path: Path) -> float:
     found = _part(module, path, "ERROR_BUDGET")
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= MOST_BUDGET:
+    if (
+        isinstance(found, bool)
+        or not isinstance(found, int | float)
+        or not 0 < found <= MOST_BUDGET
+    ):
         raise _wrong(
             path,
             f"ERROR_BUDGET is {found!r}.",

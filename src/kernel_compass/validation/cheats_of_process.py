@@ -1,4 +1,4 @@
-"""More cheats the judge has to name: results kept by contents, looks at the judge, state left behind.
+"""More cheats to name: results kept by contents, looks at the judge, state left behind.
 
 Beyond a judge in the candidate's own process, and not staged: code that undoes `sealing` or the
 audit hook because it knows them, handlers of `atexit` (they run after the verdict is sent), answers
@@ -132,7 +132,7 @@ def _overrides_mm(torch: Any) -> None:
         library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            library.impl("trunc", lambda x: torch.floor(x), "CPU")
+            library.impl("trunc", torch.floor, "CPU")
         _libraries.append(library)
 
 
@@ -152,7 +152,9 @@ def _passed_on(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any
 
 def _leaves_mode(torch: Any) -> None:
     if not _modes:
-        kind = type("Mode", (torch.overrides.TorchFunctionMode,), {"__torch_function__": _passed_on})
+        kind = type(
+            "Mode", (torch.overrides.TorchFunctionMode,), {"__torch_function__": _passed_on}
+        )
         mode = kind()
         mode.__enter__()
         _modes.append(mode)
@@ -192,7 +194,11 @@ _LOOKS = frozenset([Reason.LOOKS_AT_THE_JUDGE])
 
 PROCESS_CHEATS: tuple[Cheat, ...] = (
     Cheat("caches by a hash of the contents", _kept_by(_content), _NO_WORK),
-    Cheat("caches by shape, strides and sum", _kept_by(lambda t: (t.stride(), float(t.sum()))), _NO_WORK),
+    Cheat(
+        "caches by shape, strides and sum",
+        _kept_by(lambda t: (t.stride(), float(t.sum()))),
+        _NO_WORK,
+    ),
     Cheat(
         "caches by a sample",
         _kept_by(lambda t: tuple(t.flatten()[:: max(1, t.numel() // 64)].tolist())),

@@ -39,7 +39,7 @@ class FunctionProblem:
         functions: what it consists of.
         budget: relative error that a coarser number format may cost, 0.03 = 3 %.
         held: inputs that a candidate may take over once.
-        variants: sizes that only correctness is judged at; the other workloads where there are none.
+        variants: sizes that correctness alone is judged at; else the other workloads.
         device: where inputs are made.
         also: other functions that no candidate may call.
     """
@@ -77,7 +77,7 @@ class FunctionProblem:
         generator = self._torch.Generator(self._device).manual_seed(seed)
         return self._functions.inputs(dict(workload.values), generator)
 
-    def expected(self, workload: ProblemWorkload, inputs: Tensors) -> output_gate.Reference:
+    def expected(self, _workload: ProblemWorkload, inputs: Tensors) -> output_gate.Reference:
         """The reference in float64, beside what rounding costs the baseline."""
         exact = self._outputs(self.exact(inputs), "reference")
         ours = self._outputs(self.baseline(inputs), "baseline")

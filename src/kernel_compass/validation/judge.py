@@ -467,7 +467,7 @@ class _Trial:
             detail = f"After {self.effort.repeats} calls it is wrong: {finding.detail}"
             raise Rejected(Found(Reason.STALE_RESULT, detail))
         if all(saved):
-            what = ", ".join(sorted(str(one) for one in saved[0])[:3])
+            what = ", ".join(sorted(str(one) for one in saved[0] or ())[:3])
             raise Rejected(
                 Found(
                     Reason.NO_WORK,

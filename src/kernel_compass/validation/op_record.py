@@ -55,7 +55,7 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
 
 
 def work_of(torch: Any, call: Callable[[], Any]) -> Counter[str]:
-    """Operations and Python functions of a call, with how often each occurs; torch's own left out."""
+    """Operations and Python functions of a call, and how often each occurs; not torch's own."""
     found: Counter[str] = Counter()
 
     def look(frame: Any, event: str, _argument: Any) -> None:

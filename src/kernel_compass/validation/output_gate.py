@@ -144,7 +144,7 @@ def controls(torch: Any, expected: Reference) -> Mapping[str, Sequence[Any]]:
     told = {
         name: outputs
         for name, outputs in found.items()
-        if not check_outputs(outputs, _exactly(expected, typed)).reason is None
+        if check_outputs(outputs, _exactly(expected, typed)).reason is not None
     }
     return {"zeros": zeros, **told} if any(one.numel() for one in typed) else {}
 
@@ -199,17 +199,20 @@ def _one(
     output = output.to(value.device)
     if not value.dtype.is_floating_point:
         unclear = expected.undecided[index] if index < len(expected.undecided) else None
-        differs = output != value
-        known = differs if unclear is None else differs & ~unclear
-        wrong = int(known.sum())
-        slack = 0 if unclear is None else int(unclear.sum()) // UNDECIDED_PER_SLIP
-        if wrong > slack:
-            return GateFinding(
-                Reason.WRONG_RESULT, f"{what} has {wrong} of {value.numel()} values wrong."
-            )
-        return GateFinding(None, "Equal.", 0.0)
+        return _whole(output, value, unclear, what)
     least = _least(output, allowed)
     return _floating(output.double(), value.double(), allowed, expected.budget, what, least)
+
+
+def _whole(output: Any, value: Any, unclear: Any, what: str) -> GateFinding:
+    """Whole numbers and truth values: equal, but where rounding decides."""
+    differs = output != value
+    wrong = int((differs if unclear is None else differs & ~unclear).sum())
+    slack = 0 if unclear is None else int(unclear.sum()) // UNDECIDED_PER_SLIP
+    if wrong > slack:
+        found = f"{what} has {wrong} of {value.numel()} values wrong."
+        return GateFinding(Reason.WRONG_RESULT, found)
+    return GateFinding(None, "Equal.", 0.0)
 
 
 def _least(output: Any, allowed: float) -> float:
@@ -249,21 +252,28 @@ def _floating(
     if abs(factor) > (BIAS_SHARE + BIAS_DEVIATIONS / value.numel() ** 0.5) * allowed:
         found = f"{what} is {1.0 + factor:.5f} times what it should be."
         return GateFinding(Reason.WRONG_RESULT, found, pct)
+    found = _in_parts(output, value, allowed, what, least)
+    if found:
+        return GateFinding(Reason.WRONG_RESULT, found, pct)
+    return GateFinding(None, f"{pct:.3g} % off.", pct)
+
+
+def _in_parts(output: Any, value: Any, allowed: float, what: str, least: float) -> str | None:
+    """What is wrong with a slice or an element of an output that is right on the whole."""
+    error = output - value
     for name, off in _slices(error, value, least):
         if off > SLICE_FACTOR * allowed:
-            found = f"{what} is {off:.3%} off in {name}, more than {SLICE_FACTOR * allowed:.3%}."
-            return GateFinding(Reason.WRONG_RESULT, found, pct)
+            return f"{what} is {off:.3%} off in {name}, more than {SLICE_FACTOR * allowed:.3%}."
     scale = value.abs() + _scale(value).clamp_min(least)
     ratio = (error.abs() / scale.clamp_min(1e-300)).where(error != 0, 0.0)
     if float(ratio.max()) > ELEMENT_FACTOR * allowed:
         place = int(ratio.flatten().argmax())
         index = _unravelled(place, tuple(value.shape))
-        found = (
+        return (
             f"{what} is {float(output[index]):.6g} at {list(index)}, should be "
             f"{float(value[index]):.6g}: more than rounding explains."
         )
-        return GateFinding(Reason.WRONG_RESULT, found, pct)
-    return GateFinding(None, f"{pct:.3g} % off.", pct)
+    return None
 
 
 def _slices(error: Any, value: Any, tiny: float) -> Iterator[tuple[str, float]]:

@@ -13,12 +13,20 @@ from contextlib import contextmanager
 from typing import Any
 
 _LOOKS = frozenset(
-    ("sys._getframe", "sys._current_frames", "sys._current_exceptions")
-    + ("gc.get_objects", "gc.get_referrers", "gc.get_referents")
+    (
+        "sys._getframe",
+        "sys._current_frames",
+        "sys._current_exceptions",
+        "gc.get_objects",
+        "gc.get_referrers",
+        "gc.get_referents",
+    )
 )
 _HANDS_OVER = frozenset(("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec"))
 _LIBRARIES = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
+    path
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
 )
 
 

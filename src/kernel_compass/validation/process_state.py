@@ -88,7 +88,9 @@ def _overrides(torch: Any) -> tuple[str, ...]:
 def _module_hooks() -> tuple[int, ...]:
     module = import_module("torch.nn.modules.module")
     names = [name for name in vars(module) if name.startswith("_global_") and "hooks" in name]
-    return tuple(len(value) for name in sorted(names) if hasattr(value := getattr(module, name), "__len__"))
+    return tuple(
+        len(value) for name in sorted(names) if hasattr(value := getattr(module, name), "__len__")
+    )
 
 
 def _handler(number: int) -> Any:

@@ -1,4 +1,4 @@
-"""Whole-number outputs (positions, choices) that rounding decides: near ties have no right answer."""
+"""Whole-number outputs (positions, choices) that rounding decides: ties have no right answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def undecided_places(
         others = exact(_shaken(torch, inputs, seed))
         for mask, one, other in zip(masks, outputs, others, strict=True):
             if mask is not None:
-                mask |= one != other
+                mask.logical_or_(one != other)
     return tuple(masks)
 
 

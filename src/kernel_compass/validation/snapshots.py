@@ -12,6 +12,7 @@ _MODULES = ("builtins", "math", "random", "secrets", "copy", "time", "gc", "oper
 _TORCH = ("", "linalg", "nn.functional", "testing", "random")
 _FOLLOW_A_STATE = ("Storage",)
 """torch sets it with the default dtype, which is looked at by its own name."""
+_DESCRIPTORS = (property, staticmethod, classmethod)
 _OWN = "kernel_compass.validation"
 
 
@@ -37,9 +38,8 @@ class Namespace:
                 continue
             if key.startswith("__") and isinstance(value, dict | list | type(None) | str):
                 continue
-            if callable(value) or isinstance(value, property | staticmethod | classmethod):
-                self._kept[key] = value
-            elif constants and isinstance(value, float | str | tuple | frozenset):
+            plain = constants and isinstance(value, float | str | tuple | frozenset)
+            if plain or callable(value) or isinstance(value, _DESCRIPTORS):
                 self._kept[key] = value
             elif constants and key.isupper() and isinstance(value, dict | list):
                 self._tables.append((key, value, value.copy()))
@@ -110,7 +110,7 @@ def replaced_modules(then: dict[str, Any]) -> str | None:
     return None
 
 
-def module_table(torch: Any) -> dict[str, Any]:
+def module_table() -> dict[str, Any]:
     """The modules that must stay, by name."""
     names = [*_MODULES, "torch", "sys", "threading", "torch.nn.functional", "torch.linalg"]
     names += [n for n in sys.modules if n.startswith(_OWN)]

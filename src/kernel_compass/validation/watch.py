@@ -130,7 +130,7 @@ class Watch:
         self._variables = tuple(os.environ)
         self._pieces = dict(_pieces(torch, trusted))
         self._namespaces = list(namespaces(torch, trusted))
-        self._modules = module_table(torch)
+        self._modules = module_table()
         self._state = self._states()
         self._threads = _threads()
         self._children = _children()
