@@ -159,7 +159,7 @@ class row_sum:
         return x.sum(-1)
 
 
-@problem(m=(20, 3, 64), n=(500, 64, 33))
+@problem(m=(20, 3, 64), n=(120, 64, 33))
 class mean_and_variance:
     def inputs(w, g):
         return {"x": normal(g, w["m"], w["n"]) + 3.0}

@@ -11,8 +11,10 @@ from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.validation import output_gate
 from kernel_compass.validation.judging import GateFinding, Tensors
 from kernel_compass.validation.op_record import has_products
-from kernel_compass.validation.sensitivity import undecided_places
+from kernel_compass.validation.sensitivity import noise_of, undecided_places
 
+FEW_OUTPUTS = 64
+"""The baseline's error on fewer is no measure of what rounding costs."""
 MOST_VARIANTS = 4
 """Other workloads that a candidate is tried at beside its own."""
 
@@ -87,7 +89,12 @@ class FunctionProblem:
         )
         if self._products is None:
             self._products = has_products(self._torch, lambda: self.baseline(inputs))
-        return output_gate.reference(exact, ours, self._budget, places, self._products)
+        noise = 0.0
+        if any(one.numel() < FEW_OUTPUTS for one in exact):
+            noise = noise_of(
+                self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
+            )
+        return output_gate.reference(exact, ours, self._budget, places, self._products, noise)
 
     def exact(self, inputs: Tensors) -> Any:
         """The reference's outputs."""

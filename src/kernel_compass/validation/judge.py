@@ -258,6 +258,13 @@ class _Trial:
                 raise Rejected(
                     Found(Reason.NOT_REPEATABLE, f"Wrong once and right the next: {finding.detail}")
                 )
+            if self._leaves_gaps(runner, draw):
+                raise Rejected(
+                    Found(
+                        Reason.PARTIAL_RESULT,
+                        f"Part of the output was never written: {finding.detail}",
+                    )
+                )
             raise Rejected(
                 Found(
                     Reason.READS_OUTSIDE,

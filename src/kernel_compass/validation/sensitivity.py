@@ -44,6 +44,22 @@ def undecided_places(
     return tuple(masks)
 
 
+def noise_of(
+    torch: Any,
+    exact: Callable[[Tensors], Sequence[Any]],
+    inputs: Tensors,
+    outputs: Sequence[Any],
+) -> float:
+    """Relative error that the inputs' own rounding makes, the most of all floating-point outputs."""
+    worst = 0.0
+    for one, other in zip(outputs, exact(_shaken(torch, inputs, 0)), strict=True):
+        known = one.isfinite() & other.isfinite()
+        if one.dtype.is_floating_point and bool(known.any()):
+            size = float(one[known].norm())
+            worst = max(worst, float((one - other)[known].norm()) / size if size else 0.0)
+    return worst
+
+
 def _shaken(torch: Any, inputs: Tensors, seed: int) -> dict[str, Any]:
     changed = {}
     for name, value in inputs.items():
