@@ -471,8 +471,12 @@ class _Trial:
         late = self._of(self.workload, given)
         finding = late.gate(self._ran(runner, state, given))
         if finding.reason is not None:
-            detail = f"After {self.effort.repeats} calls it is wrong: {finding.detail}"
-            raise Rejected(Found(Reason.STALE_RESULT, detail))
+            kept = self.copies
+            self._changed(given, self.draws[-1], NEW_VALUES)
+            if all_same(self.torch, self._ran(runner, state, given), kept):
+                detail = f"From some call on it gives one result again and again: {finding.detail}"
+                raise Rejected(Found(Reason.STALE_RESULT, detail))
+            raise Rejected(Found(finding.reason, finding.detail))
         if all(saved):
             what = ", ".join(sorted(str(one) for one in saved[0] or ())[:3])
             raise Rejected(

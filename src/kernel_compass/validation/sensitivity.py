@@ -7,6 +7,8 @@ from typing import Any
 
 from kernel_compass.validation.judging import Tensors
 
+ARITHMETIC = 2.0**-23
+"""Sums are kept in float32 at least, whatever the inputs are."""
 DRAWS = 8
 """A tie of two is broken the same way in all of them once in 256 times."""
 UNITS = 4.0
@@ -50,9 +52,9 @@ def noise_of(
     inputs: Tensors,
     outputs: Sequence[Any],
 ) -> float:
-    """Relative error that the inputs' own rounding makes, the most of all floating-point outputs."""
+    """Relative error that the inputs' own rounding makes: the largest of all outputs'."""
     worst = 0.0
-    for one, other in zip(outputs, exact(_shaken(torch, inputs, 0)), strict=True):
+    for one, other in zip(outputs, exact(_shaken(torch, inputs, 0, ARITHMETIC)), strict=True):
         known = one.isfinite() & other.isfinite()
         if one.dtype.is_floating_point and bool(known.any()):
             size = float(one[known].norm())
@@ -60,7 +62,7 @@ def noise_of(
     return worst
 
 
-def _shaken(torch: Any, inputs: Tensors, seed: int) -> dict[str, Any]:
+def _shaken(torch: Any, inputs: Tensors, seed: int, most: float = 1.0) -> dict[str, Any]:
     changed = {}
     for name, value in inputs.items():
         changed[name] = value
@@ -70,6 +72,6 @@ def _shaken(torch: Any, inputs: Tensors, seed: int) -> dict[str, Any]:
             noise = torch.randn(
                 wide.shape, generator=generator, dtype=wide.dtype, device=wide.device
             )
-            unit = UNITS * torch.finfo(value.dtype).eps / 2
+            unit = UNITS * min(most, torch.finfo(value.dtype).eps) / 2
             changed[name] = torch.where(wide.isfinite(), wide * (1.0 + unit * noise), wide)
     return changed
