@@ -1,4 +1,4 @@
-"""Honest kernels: each computes its problem another way, with whatever real ones keep and allocate."""
+"""Honest kernels: each computes its problem another way, keeps and allocates as real ones do."""
 
 from __future__ import annotations
 

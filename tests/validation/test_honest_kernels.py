@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -22,3 +28,27 @@ def test_an_honest_kernel_passes(one):
     for index in range(2):
         said = tried(one.problem, one.make, index)
         assert said.reason is None, said.detail
+
+
+def test_triton_kernels_in_their_interpreter():
+    """Two honest ones pass; the one that leaves out the last element does not."""
+    pytest.importorskip("triton", reason="needs triton")
+    here = Path(__file__).parent
+    paths = [here, here.parents[1] / "src"]
+    done = subprocess.run(
+        [sys.executable, str(here / "triton_child.py")],
+        env={
+            **os.environ,
+            "TRITON_INTERPRET": "1",
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(said) == 3
+    for name, reason, detail in said:
+        assert reason == ("partial_result" if name == "relu_without_the_last" else None), detail

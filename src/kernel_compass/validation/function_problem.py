@@ -10,8 +10,11 @@ from kernel_compass.errors import UsageError
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.validation import output_gate
 from kernel_compass.validation.judging import GateFinding, Tensors
-from kernel_compass.validation.sensitivity import undecided_places
+from kernel_compass.validation.op_record import has_products
+from kernel_compass.validation.sensitivity import noise_of, undecided_places
 
+FEW_OUTPUTS = 64
+"""The baseline's error on fewer is no measure of what rounding costs."""
 MOST_VARIANTS = 4
 """Other workloads that a candidate is tried at beside its own."""
 
@@ -38,8 +41,9 @@ class FunctionProblem:
         functions: what it consists of.
         budget: relative error that a coarser number format may cost, 0.03 = 3 %.
         held: inputs that a candidate may take over once.
-        variants: sizes that only correctness is judged at; the other workloads where there are none.
+        variants: sizes that correctness alone is judged at; else the other workloads.
         device: where inputs are made.
+        also: other functions that no candidate may call.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class FunctionProblem:
         held: frozenset[str] = frozenset(),
         variants: Sequence[ProblemWorkload] = (),
         device: str = "cpu",
+        also: Sequence[Any] = (),
     ) -> None:
         self.name = name
         self.held = held
@@ -61,6 +66,8 @@ class FunctionProblem:
         self._budget = budget
         self._variants = tuple(variants)
         self._device = device
+        self._also = tuple(also)
+        self._products: bool | None = None
 
     def variants(self, workload: ProblemWorkload) -> Sequence[ProblemWorkload]:
         """Sizes named for it, or the problem's other workloads."""
@@ -72,7 +79,7 @@ class FunctionProblem:
         generator = self._torch.Generator(self._device).manual_seed(seed)
         return self._functions.inputs(dict(workload.values), generator)
 
-    def expected(self, workload: ProblemWorkload, inputs: Tensors) -> output_gate.Reference:
+    def expected(self, _workload: ProblemWorkload, inputs: Tensors) -> output_gate.Reference:
         """The reference in float64, beside what rounding costs the baseline."""
         exact = self._outputs(self.exact(inputs), "reference")
         ours = self._outputs(self.baseline(inputs), "baseline")
@@ -80,7 +87,14 @@ class FunctionProblem:
         places = undecided_places(
             self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
         )
-        return output_gate.reference(exact, ours, self._budget, places)
+        if self._products is None:
+            self._products = has_products(self._torch, lambda: self.baseline(inputs))
+        noise = 0.0
+        if any(one.numel() < FEW_OUTPUTS for one in exact):
+            noise = noise_of(
+                self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
+            )
+        return output_gate.reference(exact, ours, self._budget, places, self._products, noise)
 
     def exact(self, inputs: Tensors) -> Any:
         """The reference's outputs."""
@@ -103,7 +117,8 @@ class FunctionProblem:
     @property
     def functions(self) -> Sequence[Any]:
         """Nothing of these may be called by a candidate."""
-        return (self.baseline, self.exact, self._functions.baseline, self._functions.reference)
+        own = (self._functions.baseline, self._functions.reference)
+        return (self.baseline, self.exact, *own, *self._also)
 
     def _outputs(self, outputs: Any, whose: str) -> list[Any]:
         if isinstance(outputs, Mapping):

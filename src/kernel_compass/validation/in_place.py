@@ -28,6 +28,16 @@ def silently(torch: Any, tensor: Any, new: Any) -> bool:
     return True
 
 
+def scaled(tensor: Any, factor: float) -> Any:
+    """The same layout with values times a power of two."""
+    real = base_of(tensor)
+    if tensor.numel() == 0 or tensor.is_sparse or overlaps(real):
+        return tensor
+    made = real.new_empty_strided(real.shape, real.stride())
+    made.copy_(real.float() * factor if real.element_size() < 8 else real * factor)
+    return made.expand(tensor.shape) if made.shape != tensor.shape else made
+
+
 def _quarters_swapped(tensor: Any) -> Any | None:
     """Two inner parts in each other's place: the ends, the sum and the extremes stay."""
     real = base_of(tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -11,6 +12,17 @@ from typing import Any
 _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
 """Operations that compute nothing."""
 _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+
+
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "matmul", "linear", "conv", "attention")
+
+
+def has_products(torch: Any, call: Callable[[], Any]) -> bool:
+    """Whether a call goes through matrix products or convolutions; so if it cannot be told."""
+    found = op_list(torch, call)
+    if found is None:
+        return True
+    return any(part in name for name, _ in found for part in _PRODUCTS)
 
 
 def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, ...]]] | None:
@@ -40,6 +52,30 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
     except Exception:  # what it says of itself elsewhere is enough
         return None
     return found
+
+
+def work_of(torch: Any, call: Callable[[], Any]) -> Counter[str]:
+    """Operations and Python functions of a call, and how often each occurs; not torch's own."""
+    found: Counter[str] = Counter()
+
+    def look(frame: Any, event: str, _argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "/torch/" not in code.co_filename and code is not own:
+            found[f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}()"] += 1
+
+    own = look.__code__
+    before = sys.getprofile()
+
+    def profiled() -> None:
+        sys.setprofile(look)
+        try:
+            call()
+        finally:
+            sys.setprofile(before if callable(before) else None)
+
+    for name, _ in op_list(torch, profiled) or ():
+        found[name] += 1
+    return Counter({n: c for n, c in found.items() if "__torch_dispatch__" not in n})
 
 
 @contextmanager
@@ -80,5 +116,5 @@ def executes(functions: Iterable[Any], call: Callable[[], Any]) -> str | None:
     try:
         call()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before if callable(before) else None)
     return seen

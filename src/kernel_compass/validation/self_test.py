@@ -10,10 +10,13 @@ from kernel_compass.records.trial import Reason
 from kernel_compass.validation import judge as judge_module
 from kernel_compass.validation import output_gate, outputs, trial_problem
 from kernel_compass.validation.cheats import CHEATS, Cheat, FunctionRunner, honest
+from kernel_compass.validation.cheats_of_process import PROCESS_CHEATS
 from kernel_compass.validation.judging import Effort, Judgement, Machine
 from kernel_compass.validation.watch import Watch
 
 TRUSTED = (judge_module, output_gate, outputs, trial_problem)
+ALL_CHEATS = (*CHEATS, *PROCESS_CHEATS)
+"""What is staged, as far as the device can."""
 EFFORT = Effort(seeds=2, repeats=40, repeat_s=1.0)
 
 
@@ -60,7 +63,7 @@ def self_test(
     """
     fair = _judged(torch, machine, honest)
     results, skipped = [], []
-    for cheat in CHEATS:
+    for cheat in ALL_CHEATS:
         if cheat.device == "cuda" and machine.kind != "cuda":
             skipped.append(cheat.name)
             continue

@@ -1,4 +1,4 @@
-"""Whole-number outputs (positions, choices) that rounding decides: near ties have no right answer."""
+"""Whole-number outputs (positions, choices) that rounding decides: ties have no right answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from kernel_compass.validation.judging import Tensors
 
+ARITHMETIC = 2.0**-23
+"""Sums are kept in float32 at least, whatever the inputs are."""
 DRAWS = 8
 """A tie of two is broken the same way in all of them once in 256 times."""
 UNITS = 4.0
@@ -40,11 +42,27 @@ def undecided_places(
         others = exact(_shaken(torch, inputs, seed))
         for mask, one, other in zip(masks, outputs, others, strict=True):
             if mask is not None:
-                mask |= one != other
+                mask.logical_or_(one != other)
     return tuple(masks)
 
 
-def _shaken(torch: Any, inputs: Tensors, seed: int) -> dict[str, Any]:
+def noise_of(
+    torch: Any,
+    exact: Callable[[Tensors], Sequence[Any]],
+    inputs: Tensors,
+    outputs: Sequence[Any],
+) -> float:
+    """Relative error that the inputs' own rounding makes: the largest of all outputs'."""
+    worst = 0.0
+    for one, other in zip(outputs, exact(_shaken(torch, inputs, 0, ARITHMETIC)), strict=True):
+        known = one.isfinite() & other.isfinite()
+        if one.dtype.is_floating_point and bool(known.any()):
+            size = float(one[known].norm())
+            worst = max(worst, float((one - other)[known].norm()) / size if size else 0.0)
+    return worst
+
+
+def _shaken(torch: Any, inputs: Tensors, seed: int, most: float = 1.0) -> dict[str, Any]:
     changed = {}
     for name, value in inputs.items():
         changed[name] = value
@@ -54,6 +72,6 @@ def _shaken(torch: Any, inputs: Tensors, seed: int) -> dict[str, Any]:
             noise = torch.randn(
                 wide.shape, generator=generator, dtype=wide.dtype, device=wide.device
             )
-            unit = UNITS * torch.finfo(value.dtype).eps / 2
+            unit = UNITS * min(most, torch.finfo(value.dtype).eps) / 2
             changed[name] = torch.where(wide.isfinite(), wide * (1.0 + unit * noise), wide)
     return changed

@@ -9,11 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 from kernel_compass.records.trial import Reason
+from kernel_compass.validation.process_state import more_states
+from kernel_compass.validation.snapshots import (
+    module_table,
+    namespaces,
+    of_object,
+    replaced_modules,
+)
 
 _CLOCKS = (
     "time.perf_counter",
@@ -121,17 +129,29 @@ class Watch:
         _settle_pools(torch)
         self._variables = tuple(os.environ)
         self._pieces = dict(_pieces(torch, trusted))
+        self._namespaces = list(namespaces(torch, trusted))
+        self._modules = module_table()
         self._state = self._states()
         self._threads = _threads()
         self._children = _children()
+
+    def also(self, **objects: Any) -> None:
+        """Objects whose attributes have to stay, by the name that reports call them."""
+        for name, one in objects.items():
+            self._namespaces.extend(of_object(name, one))
 
     def patched(self) -> Found | None:
         """A clock, a tensor operation, a check or the reference that is another one now."""
         for name, (holder, attribute, then, code) in self._pieces.items():
             now = _plain(holder, attribute)
             if now is not then or _code_of(now) is not code:
-                return Found(Reason.PATCHED, f"{name} is not what it was before the candidate ran.")
-        return None
+                return _patched(name)
+        for one in self._namespaces:
+            changed = one.changed()
+            if changed:
+                return _patched(changed)
+        other = replaced_modules(self._modules)
+        return None if other is None else _patched(other)
 
     def changed(self) -> Found | None:
         """Global state that is another one now; set back where that can be done."""
@@ -179,6 +199,7 @@ class Watch:
         found["garbage collection"] = gc.isenabled()
         found["tracing"] = (sys.gettrace(), sys.getprofile())
         found["the L2 carve-out"] = self._carve_out()
+        found.update(more_states(torch))
         return found
 
     def _restore(self) -> None:
@@ -219,6 +240,10 @@ def _pieces(
                         yield name, (piece, inner, function, _code_of(function))
 
 
+def _patched(name: str) -> Found:
+    return Found(Reason.PATCHED, f"{name} is not what it was before the candidate ran.")
+
+
 def _plain(holder: Any, attribute: str) -> Any:
     """What is stored there, without binding it: a method looked up twice is two objects."""
     for one in getattr(holder, "__mro__", (holder,)):
@@ -238,7 +263,11 @@ def _followed(root: Any, path: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    return "another state" if isinstance(value, int) and abs(value) > 1 << 31 else str(value)
+    if isinstance(value, bool | float | str | None) or (
+        isinstance(value, int) and abs(value) < 1 << 31
+    ):
+        return str(value)
+    return str(value) if type(value).__module__ == "torch" else "another state"
 
 
 def _cwd() -> str | None:
@@ -250,12 +279,13 @@ def _cwd() -> str | None:
 
 def _flushes(torch: Any) -> bool:
     """Whether this thread's arithmetic flushes denormals: asked by an addition."""
-    tiny = torch.tensor(1e-40, dtype=torch.float32)
+    tiny = torch.tensor(1e-40, dtype=torch.float32, device="cpu")
     return bool((tiny * 1.0).item() == 0.0)
 
 
 def _settle_pools(torch: Any) -> None:
-    """Let the libraries' own threads start before threads are counted."""
+    """Let the libraries' own threads start, and torch replace parts of itself as it does."""
+    import_module("torch._dynamo")
     one = torch.ones(256, 256)
     _ = (one @ one).sum().item()
     _ = torch.ones(1 << 16).sum().item()

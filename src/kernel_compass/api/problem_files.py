@@ -1,0 +1,139 @@
+"""A problem as a Python file: plain functions, or a model as KernelBench has it.
+
+A file is code: whoever loads it runs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernel_compass.api.problem_models import ModelCandidate, is_model_file, model_problem
+from kernel_compass.api.problem_parts import FORM, described, plain_problem
+from kernel_compass.errors import UsageError, shortened
+from kernel_compass.records.contracts import Config
+from kernel_compass.records.problem import ProblemDescription
+from kernel_compass.validation.judging import JudgedProblem, Runner
+
+
+@dataclass(frozen=True)
+class FileProblem:
+    """A problem that was loaded."""
+
+    problem: JudgedProblem
+    description: ProblemDescription
+    """What the parent process gets to know."""
+    sha256: str
+    module: ModuleType
+    """What the file defines."""
+    build: Callable[[str, Config], Runner]
+    """A candidate of the file by name, with a configuration."""
+
+
+def load_problem(
+    torch: Any, path: Path, device: str = "cpu", sha256: str | None = None
+) -> FileProblem:
+    """Run a problem's file and check what is in it, with its first workload.
+
+    Args:
+        torch: the module.
+        path: the file.
+        device: where inputs are made.
+        sha256: of the contents that were agreed to; another file is refused.
+
+    Raises:
+        UsageError: something is missing or wrong; it says what, and what is needed.
+    """
+    module, digest = run_file(path, sha256)
+    if is_model_file(module):
+        problem, found = model_problem(torch, module, path.stem, device)
+        return FileProblem(problem, found, digest, module, _none_of_its_own)
+    problem, candidates, streamed = plain_problem(torch, module, path, device)
+    description = described(problem, candidates, streamed, module.ERROR_BUDGET)
+
+    def build(name: str, config: Config) -> Runner:
+        if name not in candidates:
+            raise UsageError(
+                f"{path.name} has no candidate {name!r}.",
+                f"It has {', '.join(candidates) or 'none'}.",
+            )
+        return FunctionCandidate(candidates[name][0], config)
+
+    return FileProblem(problem, description, digest, module, build)
+
+
+def model_candidate(torch: Any, loaded: FileProblem, path: Path, device: str = "cpu") -> Runner:
+    """`ModelNew` of another file, for a problem with a `Model`; its code runs in here.
+
+    Raises:
+        UsageError: the problem has no `Model`, or the file no `ModelNew`.
+    """
+    if not is_model_file(loaded.module):
+        raise UsageError(
+            f"The problem {loaded.problem.name} has no Model.",
+            "Its candidates are functions: name them in its CANDIDATES.",
+        )
+    return ModelCandidate(torch, loaded.module, run_file(path)[0], device)
+
+
+@dataclass(frozen=True)
+class FunctionCandidate:
+    """A function of a problem's file, with a configuration."""
+
+    function: Callable[..., Any]
+    config: Config
+
+    def prepare(self, held: Mapping[str, Any]) -> dict[str, Any]:
+        """Operands that stay are passed on as they are."""
+        return dict(held)
+
+    def run(self, state: dict[str, Any], given: Mapping[str, Any]) -> Any:
+        """Call it with all operands and its configuration by name."""
+        return self.function(**state, **given, **self.config)
+
+
+def run_file(path: Path, sha256: str | None = None) -> tuple[ModuleType, str]:
+    """A file as a module of its own, and the SHA-256 of what was run.
+
+    Raises:
+        UsageError: there is no such file, it is another one, or it fails.
+    """
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"Cannot read the problem {path}: {error.strerror}.", FORM) from error
+    digest = hashlib.sha256(contents).hexdigest()
+    if sha256 is not None and digest != sha256:
+        raise UsageError(
+            f"{path} is another file than the one that was agreed to.",
+            "Look at it and start again.",
+        )
+    name = f"_problem_{digest[:16]}"
+    spec = importlib.util.spec_from_loader(name, None, origin=str(path))
+    if spec is None:
+        raise UsageError(f"Cannot run {path}.", FORM)
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # dataclasses and pickles look there
+    try:
+        exec(compile(contents, str(path), "exec"), vars(module))
+    except SyntaxError as error:
+        raise UsageError(
+            f"{path}, line {error.lineno}: {error.msg}.", "A problem is a Python file."
+        ) from error
+    except Exception as error:
+        what = shortened(f"{type(error).__name__}: {error}", 300)
+        raise UsageError(f"{path} fails when it is run: {what}.", "Run it alone first.") from error
+    return module, digest
+
+
+def _none_of_its_own(name: str, _config: Config) -> Runner:
+    raise UsageError(
+        f"A file with a Model has no candidate {name!r}.", "Name the file that has ModelNew."
+    )

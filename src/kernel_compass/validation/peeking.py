@@ -1,0 +1,78 @@
+"""Looks of a candidate at the judge, and work it hands to other processes: told by audit events.
+
+`sys._getframe`, `gc.get_objects` and the like raise events that cannot be switched off. A frame
+found through a traceback raises none; that is why the answer is sealed as well.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_LOOKS = frozenset(
+    (
+        "sys._getframe",
+        "sys._current_frames",
+        "sys._current_exceptions",
+        "gc.get_objects",
+        "gc.get_referrers",
+        "gc.get_referents",
+    )
+)
+_HANDS_OVER = frozenset(("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec"))
+_LIBRARIES = tuple(
+    path
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
+)
+
+
+class Audit:
+    """What was seen while it was listening."""
+
+    def __init__(self) -> None:
+        self.looks: list[str] = []
+        """Looks by code that belongs to no library."""
+        self.handed_over: list[str] = []
+        """Processes that were started."""
+
+
+_listening: list[Audit] = []
+_installed: list[bool] = []
+
+
+@contextmanager
+def listening(audit: Audit) -> Iterator[None]:
+    """Record what happens within the block; the hook itself stays for the process's life."""
+    if not _installed:
+        _installed.append(True)
+        sys.addaudithook(_heard)
+    _listening.append(audit)
+    try:
+        yield
+    finally:
+        _listening.remove(audit)
+
+
+def _heard(event: str, _arguments: Any) -> None:
+    if not _listening:
+        return
+    if event in _HANDS_OVER:
+        _listening[-1].handed_over.append(event)
+    elif event in _LOOKS:
+        audit = _listening.pop()  # what is called here must not be heard
+        try:
+            frame: Any = sys._getframe(1)
+            while frame is not None and frame.f_code.co_filename.endswith("/inspect.py"):
+                frame = frame.f_back
+            if frame is not None and not _of_a_library(frame.f_code.co_filename):
+                audit.looks.append(event)
+        finally:
+            _listening.append(audit)
+
+
+def _of_a_library(filename: str) -> bool:
+    return filename.startswith(("<frozen", *_LIBRARIES))

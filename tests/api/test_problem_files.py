@@ -1,0 +1,224 @@
+"""Problems as files: good ones are judged, damaged ones say what is wrong with them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+from kernel_compass.api.problem_files import load_problem, model_candidate  # noqa: E402
+from kernel_compass.errors import UsageError  # noqa: E402
+from kernel_compass.records.trial import Reason  # noqa: E402
+from kernel_compass.validation.judge import judge  # noqa: E402
+from kernel_compass.validation.judging import Effort  # noqa: E402
+from kernel_compass.validation.machines import CpuMachine  # noqa: E402
+from kernel_compass.validation.watch import Watch  # noqa: E402
+
+EFFORT = Effort(seeds=2, repeats=5, repeat_s=0.1, settle_s=0.001)
+PLAIN = """
+import torch
+WORKLOADS = [{"rows": 33, "width": 64}, {"rows": 1, "width": 100}]
+ERROR_BUDGET = 0.03
+HELD = ["w"]
+STREAMED = ["w"]
+
+def inputs(workload, generator):
+    def normal(*shape):
+        return torch.randn(shape, generator=generator)
+    return {"x": normal(workload["rows"], workload["width"]), "w": normal(workload["width"], 48)}
+
+def reference(x, w):
+    return torch.softmax(x @ w, -1)
+
+def baseline(x, w):
+    return torch.softmax(x @ w, -1)
+
+def by_parts(x, w, parts):
+    y = sum(a @ b for a, b in zip(x.chunk(parts, 1), w.chunk(parts, 0)))
+    e = torch.exp(y - y.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+def wrong(x, w):
+    return torch.softmax(x @ w * 1.01, -1)
+
+CANDIDATES = {"by_parts": (by_parts, [{"parts": 1}, {"parts": 4}]), "wrong": wrong}
+"""
+MODEL = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.first = nn.Linear(width, 40)
+        self.second = nn.Linear(40, classes)
+        self.register_buffer("scale", torch.rand(classes))
+
+    def forward(self, x):
+        return torch.relu(self.first(x)) @ self.second.weight.t() * self.scale + torch.ones(1)
+
+def get_inputs():
+    return [torch.randn(16, 32)]
+
+def get_init_inputs():
+    return [32, 10]
+"""
+NEW = """
+import torch
+from torch import nn
+
+class ModelNew(nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.first = nn.Linear(width, 40)
+        self.second = nn.Linear(40, classes)
+        self.register_buffer("scale", torch.rand(classes))
+
+    def forward(self, x):
+        hidden = torch.clamp_min(torch.addmm(self.first.bias, x, self.first.weight.t()), 0)
+        return torch.addcmul(torch.ones(10), hidden @ self.second.weight.t(), self.scale)
+"""
+
+
+def written(tmp_path: Path, text: str, name: str = "problem.py") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def judged(loaded, build, index=0):
+    watch = Watch(torch)
+    workload = loaded.description.workloads[index]
+    return judge(torch, loaded.problem, workload, build, CpuMachine(torch), watch, EFFORT)
+
+
+def test_a_plain_file_is_described_and_judged(tmp_path):
+    path = written(tmp_path, PLAIN)
+    loaded = load_problem(torch, path)
+    assert loaded.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    said = loaded.description
+    assert [one.values for one in said.workloads][1] == {"rows": 1, "width": 100}
+    assert said.streamed == ("w",) and said.error_budget_pct == pytest.approx(3.0)
+    assert {one.name: len(one.space) for one in said.candidates} == {"by_parts": 2, "wrong": 1}
+    assert loaded.problem.held == {"w"}
+    good = judged(loaded, lambda: loaded.build("by_parts", {"parts": 4}))
+    assert good.reason is None, good.detail
+    assert judged(loaded, lambda: loaded.build("wrong", {})).reason is Reason.WRONG_RESULT
+    with pytest.raises(UsageError, match=r"no candidate 'other'.*by_parts, wrong"):
+        loaded.build("other", {})
+
+
+def test_the_file_that_was_agreed_to_and_no_other(tmp_path):
+    path = written(tmp_path, PLAIN)
+    digest = load_problem(torch, path).sha256
+    assert load_problem(torch, path, sha256=digest).sha256 == digest
+    path.write_text(PLAIN + "\n# more\n")
+    with pytest.raises(UsageError, match="another file"):
+        load_problem(torch, path, sha256=digest)
+
+
+def test_a_model_as_it_is(tmp_path):
+    loaded = load_problem(torch, written(tmp_path, MODEL))
+    before = torch.initial_seed()
+    new = written(tmp_path, NEW, "new.py")
+    said = judged(loaded, lambda: model_candidate(torch, loaded, new))
+    assert said.reason is None, said.detail
+    assert torch.initial_seed() == before
+    assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("self.scale)", "self.scale * 1.1)"), {Reason.WRONG_RESULT, Reason.LOW_PRECISION}),
+        (("class ModelNew", "class ModelOld"), {Reason.NOT_SUPPORTED}),
+        (("hidden @", "hidden.half().float() @"), {None}),
+        (("torch.ones(10)", "torch.zeros(10)"), {Reason.WRONG_RESULT}),
+    ],
+)
+def test_other_models(tmp_path, change, reason):
+    loaded = load_problem(torch, written(tmp_path, MODEL))
+    new = written(tmp_path, NEW.replace(*change), "new.py")
+    assert judged(loaded, lambda: model_candidate(torch, loaded, new)).reason in reason
+
+
+def test_the_model_itself_is_no_candidate(tmp_path):
+    loaded = load_problem(torch, written(tmp_path, MODEL))
+    new = written(tmp_path, MODEL + "\nModelNew = Model\n", "new.py")
+    said = judged(loaded, lambda: model_candidate(torch, loaded, new))
+    assert said.reason is Reason.BASELINE_IN_DISGUISE
+
+
+DAMAGED = [
+    ("WORKLOADS =", "SIZES =", "there is no WORKLOADS"),
+    ('[{"rows": 33, "width": 64}, {"rows": 1, "width": 100}]', "[]", "WORKLOADS is no list"),
+    ('[{"rows": 33, "width": 64}', "[33", r"WORKLOADS\[0\] is no dictionary"),
+    ('"rows": 33', '"rows": [33]', r"WORKLOADS\[0\] is no dictionary"),
+    ('{"rows": 1, "width": 100}', '{"rows": 33, "width": 64}', "there twice"),
+    ("def inputs(", "def outputs(", "there is no inputs"),
+    ("def reference(", "def exact(", "there is no reference"),
+    ("def baseline(", "def other(", "there is no baseline"),
+    ("ERROR_BUDGET = 0.03", "", "there is no ERROR_BUDGET"),
+    ("ERROR_BUDGET = 0.03", "ERROR_BUDGET = 3", "ERROR_BUDGET is 3"),
+    ("ERROR_BUDGET = 0.03", "ERROR_BUDGET = '3%'", "ERROR_BUDGET is '3%'"),
+    ('HELD = ["w"]', 'HELD = ["weight"]', "HELD has 'weight'"),
+    ('HELD = ["w"]', 'HELD = "w"', "HELD is 'w'"),
+    ('STREAMED = ["w"]', 'STREAMED = ["v"]', "STREAMED has 'v'"),
+    ("generator=generator", "", "another 'x' for the same seed"),
+    ("def reference(x, w)", "def reference(x, v)", "reference cannot be called"),
+    ("def baseline(x, w)", "def baseline(x)", "baseline cannot be called"),
+    ('return {"x"', 'raise ValueError("no")\n    return {"x"', "inputs fails for rows 33"),
+    ('return {"x": normal(', 'return {"x": normal(2.5, ', "inputs fails for rows 33"),
+    (
+        "def reference(x, w):",
+        "def reference(x, w):\n    x, w = x.float(), w.float()",
+        "not float64",
+    ),
+    ("def reference(x, w):", "def reference(x, w):\n    w = w[:, :4]", "its baseline"),
+    ("def reference(x, w):", "def reference(x, w):\n    return 3.0", "returned a float"),
+    (
+        "def reference(x, w):",
+        "def reference(x, w):\n    return x @ x",
+        "reference or baseline fails",
+    ),
+    ('"wrong": wrong', '"wrong": 3', r"CANDIDATES\['wrong'\] is a int"),
+    ('[{"parts": 1}, {"parts": 4}]', "[]", "no list of dictionaries"),
+    ('{"parts": 1}', '{"pieces": 1}', "cannot be called with x, w, pieces"),
+    ("import torch", "import torch, no_such_module", "fails when it is run"),
+    ("def by_parts", "def by parts", "line"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_file_says_what_is_wrong(tmp_path, old, new, said):
+    text = PLAIN.replace(old, new, 1)
+    assert text != PLAIN
+    with pytest.raises(UsageError, match=said):
+        load_problem(torch, written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("def get_inputs", "def inputs", "has no get_inputs"),
+        ("def get_init_inputs", "def init", "has no get_init_inputs"),
+        ("[32, 10]", "[32]", "does not run"),
+        ("torch.randn(16, 32)", "torch.randn(16, 31)", "does not run"),
+    ],
+)
+def test_a_damaged_model_says_what_is_wrong(tmp_path, old, new, said):
+    with pytest.raises(UsageError, match=said):
+        load_problem(torch, written(tmp_path, MODEL.replace(old, new)))
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(UsageError, match="Cannot read the problem"):
+        load_problem(torch, tmp_path / "none.py")
+
+
+def test_importing_it_needs_no_torch():
+    importlib.import_module("kernel_compass.api.problem_files")
