@@ -478,8 +478,9 @@ def test_json_without_end(tmp_path, name):
 
 
 def test_names_that_no_file_can_have(tmp_path):
-    with pytest.raises(UsageError, match="no safetensors files"):
+    with pytest.raises(UsageError, match=r"is no directory .*too long") as refused:
         open_checkpoint("a" * 5000)
+    assert len(str(refused.value)) < 500
     index = {"weight_map": {f"{LAYER}.weight": "a" * 5000}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(UsageError, match="no file beside it"):
@@ -489,7 +490,7 @@ def test_names_that_no_file_can_have(tmp_path):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UsageError, match="no safetensors files"):
         open_checkpoint(tmp_path)
-    with pytest.raises(UsageError, match="no safetensors files"):
+    with pytest.raises(UsageError, match="There is no"):
         open_checkpoint(tmp_path / "nowhere")
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(UsageError, match="cannot be read as safetensors"):

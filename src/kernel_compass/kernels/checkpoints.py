@@ -113,7 +113,8 @@ def _folder(path: Path | str) -> Path:
         folder = Path(path).expanduser()
         there, is_folder = folder.exists(), folder.is_dir()
     except (OSError, RuntimeError, ValueError) as error:  # such a name cannot be; no such home
-        raise UsageError(f"{shortened(str(path))} is no directory ({error}).", pass_one) from None
+        why = error.strerror if isinstance(error, OSError) else shortened(str(error))
+        raise UsageError(f"{shortened(str(path))} is no directory ({why}).", pass_one) from None
     if not there:
         raise UsageError(
             f"There is no {folder} here.",
