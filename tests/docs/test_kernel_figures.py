@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from kernels_bench import section_of
 
+from kernel_compass.cli.main import main
 from kernel_compass.codec.kernel_table import decode
+from kernel_compass.kernels.decode_table import rows as table_rows
 
 ROOT = Path(__file__).parents[2]
 ROWS = decode((ROOT / "benchmarks/results/h200/kernels_bench.json").read_bytes()).rows
@@ -106,3 +108,40 @@ def test_every_4_bit_time_has_its_error():
     rows = [row for row in ROWS if row.format.name.startswith("w4") and row.time_us is not None]
     assert rows
     assert all(row.format_error_pct and row.format_error_pct > 10 for row in rows)
+
+
+def test_what_small_projections_are_away():
+    rooms = [
+        row.headroom
+        for row in rows_of("linear", "w8a16_fp8")
+        if row.workload.tokens == 16
+        and row.workload.columns <= 6144
+        and row.workload.reduction <= 7168
+    ]
+    assert f"are {min(rooms):.1f} to {max(rooms):.1f} floors away at 16 tokens" in TEXT
+
+
+def test_the_slowest_value_projection():
+    (time_us,) = [
+        row.time_us
+        for row in rows_of("mla", "w8a16_fp8")
+        if row.workload.shape_text == "bmm 128x64x512x128" and row.regime.value == "warm"
+    ]
+    assert f"of {time_us:.2f} measured" in TEXT
+
+
+def test_where_programs_share_k():
+    shared = {
+        (row.columns, row.reduction)
+        for row in table_rows()
+        if row.heads == 1 and row.tokens == 16 and row.best.split > 1 and row.code.value == "fp8"
+    }
+    assert shared == {(2112, 7168), (4096, 14336), (7168, 16384)}
+
+
+def test_the_floor_of_the_slowest_value_projection(capsys):
+    line = "mla --dry-run --gpu h200 --tokens 64 --precisions w8a16_fp8 --regime warm"
+    assert main(line.split()) == 0
+    value_projection = capsys.readouterr().out.partition("v_up")[2]
+    assert "3.26 us" in value_projection
+    assert "is 3.26 us warm" in TEXT

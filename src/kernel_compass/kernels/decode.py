@@ -226,10 +226,7 @@ def launch(
         meeting = (out, out)
     if config.split > 1:
         size = grid[0] * grid[1] * grid[2] * columns * COLUMNS * config.tokens
-        meeting = (
-            torch_library().empty(size, dtype=torch_library().float32, device=out.device),
-            counters,
-        )
+        meeting = (_float32(size, out.device), counters)
     arguments = (
         given, packed.words, scale, zero, out, *meeting, tokens, packed.columns, packed.reduction,
         packed.fragments, units, given.stride(0), given.stride(1), out.stride(0), out.stride(1),

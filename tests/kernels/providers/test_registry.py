@@ -52,6 +52,19 @@ def refusal(name: str, workload: Workload, number_format: str, target: Target) -
     return refused[name]
 
 
+def said_by(program: str, *first: str) -> str:
+    """What a program prints in a Python of its own, with the package and `first` in its path."""
+    path = [*first, *(p for p in sys.path if p.endswith("src"))]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_names_are_unique_and_each_belongs_to_its_provider() -> None:
     names = [one.name for one in all_implementations()]
     assert len(names) == len(set(names))
@@ -188,15 +201,7 @@ def test_the_registry_imports_no_library() -> None:
         "from kernel_compass.kernels.providers import registry\n"
         "print(len(registry.all_implementations()))"
     )
-    path = [p for p in sys.path if p.endswith("src")]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{program}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == len(all_implementations())
+    assert int(said_by(program)) == len(all_implementations())
 
 
 @pytest.mark.parametrize("error", [RuntimeError("mismatch\nof versions"), SystemExit("no license")])
@@ -225,15 +230,7 @@ def test_a_broken_triton_leaves_the_other_libraries(tmp_path: Path) -> None:
         "    NumberFormat.parse('w8a8_fp8'), Target('cuda', (9, 0), 'x', 132))\n"
         "print(found.refused['own_w8a8'])"
     )
-    path = [str(tmp_path), *(p for p in sys.path if p.endswith("src"))]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{program}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = done.stdout.strip()
+    found = said_by(program, str(tmp_path)).strip()
     assert "RuntimeError: no libcuda" in found or "torch and triton are not installed" in found
 
 
