@@ -39,7 +39,7 @@ def _stepped(positive: Any, units: int) -> Any:
     step over one. Zero and what is not finite stay as they are."""
     torch = torch_library()
     bits = positive.contiguous().view(torch.int32) + units
-    stays = ~positive.isfinite() | (bits <= 0)
+    stays = ~positive.isfinite() | (positive == 0) | (bits <= 0)
     return torch.where(stays, positive, bits.view(torch.float32))
 
 
