@@ -1,10 +1,11 @@
 """Choose the shipped configurations of the decode kernels from timed searches.
 
-    python benchmarks/build_decode_table.py SEARCH.json [SEARCH.json ...]
+    python benchmarks/build_decode_table.py SEARCH.json [SEARCH.json ...] [--bench BENCH.json]
 
 Later files replace the cells that earlier ones hold; what is no longer legal is left out. The best
 of a cell has the least product of its warm and cold time. For the batch-invariant variant, the
 cells that differ in tokens alone share one order along K: that with the least product over them.
+With a run of `kernels_bench.py`, cells where cuBLAS was faster, by `BEHIND` or more, are marked.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from kernel_compass.codec.kernel_table import decode
 from kernel_compass.kernels.decode import configuration, legal
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.workload import Op, Workload
 
 TABLE = Path(__file__).parents[1] / "src/kernel_compass/kernels/decode_table.json"
+BEHIND = 0.98
+"""cuBLAS's time over the own kernel's, under which cuBLAS is to be taken."""
 CODES = {"w8a16_fp8": "fp8", "w4a16_gk": "int4", "bf16": "bf16"}
 
 
@@ -35,7 +39,9 @@ def order(row: dict[str, Any]) -> tuple[int, int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("searches", type=Path, nargs="+")
+    parser.add_argument("--bench", type=Path)
     args = parser.parse_args()
+    behind = cells_behind(args.bench) if args.bench else set()
     cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for path in args.searches:
         fresh = defaultdict(list)
@@ -62,9 +68,23 @@ def main() -> None:
                     "invariant": min(fit, key=score)["config"] if fit else None,
                 }
             )
+            if (code, heads, tokens, reduction, columns) in behind:
+                table[-1]["behind_cublas"] = True
     lines = ",\n".join("  " + json.dumps(row) for row in table)
     TABLE.write_text('{"gpu": "NVIDIA H200", "rows": [\n' + lines + "\n]}\n")
     print(f"{len(table)} rows")
+
+
+def cells_behind(bench: Path) -> set[tuple[Any, ...]]:
+    """Code and shape of the cells where cuBLAS is faster, warm or cold."""
+    rows = decode(bench.read_bytes()).rows
+    return {
+        (CODES[row.format.name], w.heads, w.tokens, w.reduction, w.columns)
+        for row in rows
+        if row.implementation == "own_decode" and row.format.name in CODES
+        for w in (row.workload,)
+        if row.speedup is not None and row.speedup < BEHIND
+    }
 
 
 def shared_order(by_tokens: dict[int, list[dict[str, Any]]]) -> tuple[int, int, int] | None:

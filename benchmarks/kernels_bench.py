@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 FORMATS = "bf16,w8a16_fp8,w8a16_int8,w4a16_gk"
 TUNED_IN_PROCESS = ("gemlite",)
-"""Providers whose tuning a process forgets: doing it ahead in another one helps nothing."""
+"""Providers whose tuning a process forgets; what they compiled for it is kept, so they are launched
+ahead only where they are asked for by name."""
 WRITE_EVERY_S = 0.5
 """Writing the file takes milliseconds in which the GPU idles."""
 LINEARS = (
@@ -299,8 +300,11 @@ def compile_part(
     names = tuple(
         one.name
         for one in registry.all_implementations()
-        if one.provider not in TUNED_IN_PROCESS
-        and (part.implementations is None or one.name in part.implementations)
+        if (
+            one.provider not in TUNED_IN_PROCESS
+            if part.implementations is None
+            else one.name in part.implementations
+        )
     )
     part = replace(part, implementations=names)
     run = TableRun(part, Bench(device, TorchOperands("cuda:0"), registry))

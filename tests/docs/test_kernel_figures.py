@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import exp, log
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def rows_of(section, number_format, implementation="own_decode"):
         ("gate", "w4a16_gk", "study_w4a16"),
         ("gate", "w8a8_int8", "study_w8a8"),
         ("linear", "w8a16_fp8", "own_decode"),
+        ("linear", "w4a16_g128", "own_decode"),
+        ("linear", "w8a8_fp8", "own_w8a8"),
     ],
 )
 def test_the_means_are_those_of_the_kept_run(section, number_format, implementation):
@@ -53,81 +56,111 @@ def test_the_means_are_those_of_the_kept_run(section, number_format, implementat
     assert f"| {speedups} | {rooms} |" in TEXT
 
 
-@pytest.mark.parametrize(
-    ("number_format", "low", "high"),
-    [("bf16", 1.07, 1.65), ("w8a16_fp8", 1.22, 3.00), ("w4a16_gk", 1.52, 4.16)],
-)
-def test_few_tokens_are_ahead_everywhere(number_format, low, high):
+@pytest.mark.parametrize("number_format", ["bf16", "w8a16_fp8", "w4a16_gk"])
+def test_few_tokens_are_ahead_everywhere(number_format):
     ratios = [
         row.speedup
         for section in ("mla", "gate", "linear")
         for row in rows_of(section, number_format)
         if row.workload.tokens <= 16
     ]
-    assert (round(min(ratios), 2), round(max(ratios), 2)) == (low, high)
-    assert f"{low:.2f} to {high:.2f}" in TEXT
+    assert min(ratios) > 1
+    assert f"{min(ratios):.2f} to {max(ratios):.2f}" in TEXT
 
 
 def test_the_cells_that_are_behind():
-    for number_format, text in (("w8a16_fp8", "0.99 to 1.16"), ("bf16", "0.92 to 1.19")):
-        ratios = [
-            row.speedup
-            for row in rows_of("mla", number_format)
-            if row.workload.tokens == 64 and row.workload.columns == 128
-        ]
-        assert f"{min(ratios):.2f} to {max(ratios):.2f}" == text
-        assert text in TEXT
+    behind = [r for r in rows_of("mla", "bf16") if r.speedup < 0.98]
+    assert {r.workload.shape_text for r in behind} == {"bmm 32x64x512x128", "bmm 128x64x512x128"}
+    ratios = [row.speedup for row in behind]
+    assert f"({min(ratios):.2f} to {max(ratios):.2f})" in TEXT
+    ratios = [
+        row.speedup
+        for row in rows_of("linear", "w8a16_fp8")
+        if row.workload.tokens == 64 and row.workload.columns <= 6144
+    ]
+    assert f"({min(ratios):.2f} to {max(ratios):.2f})" in TEXT
 
 
 def test_what_the_invariant_variant_costs():
     best = {(r.workload, r.regime): r.time_us for r in rows_of("mla", "w8a16_fp8")}
     costs = {}
     for row in rows_of("mla", "w8a16_fp8", "own_decode_invariant"):
-        cost = 100 * (row.time_us / best[row.workload, row.regime] - 1)
+        cost = row.time_us / best[row.workload, row.regime]
         costs.setdefault((row.workload.tokens > 16, row.workload.columns), []).append(cost)
-    assert max(costs[False, 512] + costs[False, 128]) < 9
-    assert 12 < min(costs[True, 512]) < max(costs[True, 512]) < 24
-    assert max(costs[True, 128]) < 3
+    assert f"within {100 * (max(costs[False, 512]) - 1):.0f} % of the best" in TEXT
+    few = costs[False, 128]
+    assert f"within {100 * (max(few) - 1):.0f} % (mean {100 * (mean(few) - 1):.0f} %)" in TEXT
+    assert f"{min(costs[True, 512]):.2f} to {max(costs[True, 512]):.2f} and" in TEXT
+    assert f"up to {max(costs[True, 128]):.2f} times as long" in TEXT
 
 
-def test_what_libraries_reach():
-    cells = {
-        (r.implementation, r.workload.tokens): r.time_us
-        for implementation in ("own_decode", "gemlite_w8a16", "humming_w8a16")
-        for r in rows_of("linear", "w8a16_fp8", implementation)
-        if r.workload.columns == 6144 and r.regime.value == "warm"
+@pytest.mark.parametrize(
+    ("number_format", "libraries", "tokens"),
+    [
+        ("w8a16_fp8", ("gemlite_w8a16", "humming_w8a16"), (1, 4, 16)),
+        ("w4a16_g128", ("tinygemm_w4", "gemlite_w4a16", "humming_w4a16"), (1, 16)),
+    ],
+)
+def test_what_libraries_reach(number_format, libraries, tokens):
+    best = {}
+    for name in libraries:
+        for row in rows_of("linear", number_format, name):
+            key = row.workload, row.regime.value
+            best[key] = min(row.time_us, best.get(key, row.time_us))
+    ahead = {
+        key: best[key] / row.time_us
+        for row in rows_of("linear", number_format)
+        for key in ((row.workload, row.regime.value),)
+        if row.workload.tokens in tokens and key in best
     }
-    ratios = [
-        round(cells[name, tokens] / cells["own_decode", tokens], 1)
-        for name, tokens in (("gemlite_w8a16", 1), ("gemlite_w8a16", 16), ("humming_w8a16", 1))
-    ]
-    assert ratios == [1.7, 2.5, 1.7]
+    if number_format == "w8a16_fp8":
+        warm, cold = (mean([r for k, r in ahead.items() if k[1] == n]) for n in ("warm", "cold"))
+        low, high = min(ahead.values()), max(ahead.values())
+        assert f"{warm:.2f} warm and {cold:.2f} cold" in TEXT
+        assert f"the closest is {low:.2f}, the farthest {high:.2f}" in TEXT
+        assert len(ahead) == 42
+    else:
+        low, high = min(ahead.values()), max(ahead.values())
+        text = f"by {mean(ahead.values()):.2f} ({len(ahead)} cells, {low:.2f} to {high:.2f})"
+        assert text in TEXT
+
+
+def test_64_tokens_beside_the_libraries():
+    times = {
+        (r.implementation, r.workload.columns): (r.time_us, r.speedup)
+        for name in ("own_decode", "humming_w8a16")
+        for r in rows_of("linear", "w8a16_fp8", name)
+        if r.workload.tokens == 64 and r.regime.value == "warm"
+    }
+    ahead = times["own_decode", 6144][0] / times["humming_w8a16", 6144][0]
+    assert f"N = 6144 ({ahead:.2f} warm)" in TEXT
+    assert max(times[name, 4096][1] for name in ("own_decode", "humming_w8a16")) < 1
+    scaled = rows_of("linear", "w8a8_fp8", "scaled_mm_fp8")
+    warm, cold = (
+        mean([r.speedup for r in scaled if r.regime.value == n]) for n in ("warm", "cold")
+    )
+    assert f"`scaled_mm_fp8` ({warm:.2f} / {cold:.2f})" in TEXT
+
+
+def test_what_the_counters_say():
+    counters = json.loads((ROOT / "benchmarks/results/h200/decode_cells.json").read_text())
+    said = set()
+    for kernel in counters["kernels"]:
+        m = kernel["metrics"]
+        warps = round(64 * m["achieved_occupancy_pct"] / 100)
+        registers = round(m["registers_per_thread"])
+        said.add(
+            f"| {m['issue_active_pct']:.0f} % | {warps}, of {registers}"
+            f"{' registers' if registers == 239 else ''} | {m['l2_throughput_pct']:.0f} % |"
+        )
+    assert len(said) == 6
+    assert all(one in TEXT for one in said), [one for one in said if one not in TEXT]
 
 
 def test_every_4_bit_time_has_its_error():
     rows = [row for row in ROWS if row.format.name.startswith("w4") and row.time_us is not None]
     assert rows
     assert all(row.format_error_pct and row.format_error_pct > 10 for row in rows)
-
-
-def test_what_small_projections_are_away():
-    rooms = [
-        row.headroom
-        for row in rows_of("linear", "w8a16_fp8")
-        if row.workload.tokens == 16
-        and row.workload.columns <= 6144
-        and row.workload.reduction <= 7168
-    ]
-    assert f"are {min(rooms):.1f} to {max(rooms):.1f} floors away at 16 tokens" in TEXT
-
-
-def test_the_slowest_value_projection():
-    (time_us,) = [
-        row.time_us
-        for row in rows_of("mla", "w8a16_fp8")
-        if row.workload.shape_text == "bmm 128x64x512x128" and row.regime.value == "warm"
-    ]
-    assert f"of {time_us:.2f} measured" in TEXT
 
 
 def test_where_programs_share_k():

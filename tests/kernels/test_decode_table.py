@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from importlib.resources import files
 from itertools import product
 from math import log2
+from pathlib import Path
 
 import pytest
 
+from kernel_compass.codec.kernel_table import decode
 from kernel_compass.kernels.decode import DecodeConfig, legal, space
-from kernel_compass.kernels.decode_table import choose, rows
+from kernel_compass.kernels.decode_table import behind_cublas, choose, rows
 from kernel_compass.kernels.providers import own
 from kernel_compass.kernels.providers.own import Decode
 from kernel_compass.records.contracts import Target
 from kernel_compass.records.number_format import Code, NumberFormat
 from kernel_compass.records.workload import Op, Workload
 
+KEPT_BENCH = Path(__file__).parents[2] / "benchmarks/results/h200/kernels_bench.json"
 GROUPED = tuple(f"w4a16_g{g}{kind}" for g, kind in product((32, 64, 128, "k"), ("", "_asym")))
 FORMATS = ("bf16", "fp16", "w8a16_fp8", "w8a16_int8", *GROUPED)
 SIZES = (1, 2, 7, 16, 17, 31, 33, 64, 100, 128, 129, 255, 256, 300, 512, 1000, 1536, 4096, 7168)
 HOPPER, AMPERE = Target("cuda", (9, 0)), Target("cuda", (8, 0))
+
+
+def test_where_cublas_is_to_be_taken_is_where_it_was_faster_in_the_kept_run():
+    faster, slower = set(), set()
+    for row in decode(KEPT_BENCH.read_bytes()).rows:
+        if row.implementation == "own_decode" and row.format.name in ("bf16", "w8a16_fp8"):
+            (faster if row.speedup < 0.98 else slower).add((row.workload, row.format))
+    assert len(faster) >= 3
+    for workload, number_format in faster:
+        assert behind_cublas(workload, number_format), workload.shape_text
+    for workload, number_format in slower - faster:
+        assert not behind_cublas(workload, number_format), workload.shape_text
+    v_up = Workload(Op.BMM, 128, 64, 512, 128)
+    assert not behind_cublas(replace(v_up, tokens=4), NumberFormat.parse("fp16"))
+    assert behind_cublas(replace(v_up, tokens=100), NumberFormat.parse("fp16"))
 
 
 def random_workloads(count):

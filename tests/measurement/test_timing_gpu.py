@@ -55,6 +55,18 @@ def usable_afterwards(device, torch):
     assert 0.5 < after.median_us < 20
 
 
+def test_a_call_comes_after_what_its_operands_still_wait_for(device, torch):
+    x = torch.zeros(1 << 20, device="cuda")
+    torch.cuda._sleep(100_000_000)  # some 50 ms
+    x.fill_(1.0)
+    device.run(lambda: x.mul_(2.0))
+    assert x.eq(2.0).all()
+    torch.cuda._sleep(100_000_000)
+    x.fill_(1.0)
+    device.elapsed_us(lambda: x.mul_(2.0), primed=False)
+    assert x.eq(2.0).all()
+
+
 def test_cold_takes_longer_than_warm_and_both_methods_agree(device, torch):
     subject = bmm(torch, 512)
     warm = measure(subject, device, Regime.WARM)

@@ -53,3 +53,16 @@ def test_fast_accumulation_does_not():
     fp8 = quantize(linear_weight(layer), NumberFormat.parse("w8a8_fp8"), torch.float32)
     found = check_fidelity(fp8_product(a, fp8, fast=True), a, fp8)
     assert found.fault in (FidelityFault.FROBENIUS, FidelityFault.NO_BETTER)
+
+
+@pytest.mark.parametrize("name", ["w8a8_fp8", "w8a8_int8", "w8a8_fp8_block"])
+def test_scales_are_those_of_the_cpu(name):
+    a = operands("normal", 4096)[0]
+    here = quantize_activations(a, NumberFormat.parse(name))
+    there = quantize_activations(a.cpu(), NumberFormat.parse(name))
+    assert torch.equal(here.scales.cpu(), there.scales)
+    assert torch.equal(here.codes.view(torch.uint8).cpu(), there.codes.view(torch.uint8))
+    layer = linear_weight(operands("normal", 512)[1])
+    weights = [quantize(x, NumberFormat.parse(name)) for x in (layer, layer.cpu())]
+    assert torch.equal(weights[0].scales.cpu(), weights[1].scales)
+    assert torch.equal(weights[0].codes.view(torch.uint8).cpu(), weights[1].codes.view(torch.uint8))

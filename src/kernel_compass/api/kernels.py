@@ -15,6 +15,7 @@ from kernel_compass.api.kernel_plans import FloorOf, calibrated_floors, kernel_t
 from kernel_compass.api.kernel_requests import TableRequest
 from kernel_compass.api.kernel_tables import OnProgress, TableRun
 from kernel_compass.errors import MeasurementCause, MeasurementError, MissingDependency
+from kernel_compass.kernels.decode_table import behind_cublas
 from kernel_compass.kernels.providers import registry
 from kernel_compass.measurement.floors import PackedShape, StreamingFloors
 from kernel_compass.measurement.timing import TimingOptions
@@ -92,7 +93,27 @@ def open_table(
         floor_of = calibrated_floors(calibration)
     operands = TorchOperands(f"cuda:{device}", seed)
     bench = Bench(opened, operands, registry, calibration, floor_of, options)
+    notes = (*notes, *better_left(request))
     return OpenTable(TableRun(request, bench, known, on_progress), calibration, notes)
+
+
+def better_left(request: TableRequest) -> list[str]:
+    """Where cuBLAS in 16 bits was faster than the decode kernels, a line a format."""
+    if request.implementations is not None and "own_decode" not in request.implementations:
+        return []
+    lines = []
+    for one in request.formats:
+        found = [
+            item.workload.shape_text
+            for item in request.items
+            if one.activation.bits == 16 and behind_cublas(item.workload, one)
+        ]
+        if found:
+            shapes = ", ".join(dict.fromkeys(found))
+            lines.append(
+                f"cublas_bf16 was faster than own_decode with {one.name} on an H200: {shapes}"
+            )
+    return lines
 
 
 def profile_kernels(

@@ -38,6 +38,8 @@ class Row:
     best: DecodeConfig
     invariant: DecodeConfig | None
     """The best of those that add along K in the same order at every number of tokens."""
+    behind_cublas: bool
+    """Whether cuBLAS in 16 bits was faster, warm or cold."""
 
 
 @cache
@@ -51,7 +53,19 @@ def _row(row: Mapping[str, Any]) -> Row:
     heads, tokens, reduction, columns = row["shape"]
     invariant = configuration(row["invariant"]) if row["invariant"] else None
     best = configuration(row["best"])
-    return Row(Code(row["code"]), heads, tokens, reduction, columns, best, invariant)
+    behind = bool(row.get("behind_cublas"))
+    return Row(Code(row["code"]), heads, tokens, reduction, columns, best, invariant, behind)
+
+
+def behind_cublas(workload: Workload, number_format: NumberFormat) -> bool:
+    """Whether cuBLAS in 16 bits was faster on the nearest shape that was measured, on an H200.
+
+    The weights are then better left as they are, for speed.
+    """
+    code = ALIKE.get(number_format.weight, number_format.weight)
+    near = (row for row in rows() if row.code is code)
+    nearest = min(near, key=lambda row: _distance(row, workload), default=None)
+    return nearest is not None and nearest.behind_cublas
 
 
 def choose(

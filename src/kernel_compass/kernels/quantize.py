@@ -76,6 +76,13 @@ def linear_weight(weight: Any) -> Any:
     return weight.t().unsqueeze(0)
 
 
+def divided(tensor: Any, number: float) -> Any:
+    """`tensor / number`, each quotient rounded correctly on every device: on a GPU PyTorch takes a
+    product with the inverse of a Python number instead, which is one unit in the last place off in
+    places."""
+    return tensor / torch_library().full_like(tensor, number)
+
+
 def grouped(tensor: Any, group: int, fill: float = 0.0) -> Any:
     """`(H, K, N)` as `(H, G, group, N)`; the last group is filled up where K is no multiple."""
     torch = torch_library()
@@ -94,7 +101,8 @@ def _quantize_part(
     groups = grouped(part, group)
     if number_format.zero_points:
         low, high = groups.amin(2).clamp(max=0), groups.amax(2).clamp(min=0)
-        scale = _round_scale(torch, high / 15 - low / 15, high > low, scale_dtype)
+        step = divided(high, 15) - divided(low, 15)
+        scale = _round_scale(torch, step, high > low, scale_dtype)
         zero = (-low / scale.float()).round().clamp(0, 15)
         codes = (groups / scale.float().unsqueeze(2)).round() + zero.unsqueeze(2)
         codes = codes.clamp(0, 15).reshape(len(part), -1, columns)[:, :reduction]
@@ -102,7 +110,7 @@ def _quantize_part(
     largest = groups.abs().amax(2)
     if number_format.block:
         largest = _block_maximum(torch, largest)
-    exact = largest / LARGEST[number_format.weight]
+    exact = divided(largest, LARGEST[number_format.weight])
     scale = _round_scale(torch, exact, largest > 0, scale_dtype)
     spread = scale.float()
     if number_format.block:

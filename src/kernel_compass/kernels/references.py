@@ -10,7 +10,7 @@ from kernel_compass.errors import UsageError
 from kernel_compass.kernels.chunks import chunks, scale_columns
 from kernel_compass.kernels.fp8_sums import lost_bits
 from kernel_compass.kernels.library import torch_library
-from kernel_compass.kernels.quantize import LARGEST, SYMMETRIC_ZERO, linear_weight
+from kernel_compass.kernels.quantize import LARGEST, SYMMETRIC_ZERO, divided, linear_weight
 from kernel_compass.kernels.quantized import QuantizedWeight
 from kernel_compass.kernels.ties import Ties, quotients
 from kernel_compass.records.fidelity import Deviation, Expected
@@ -290,7 +290,7 @@ def _activation_scales(torch: Any, a: Any, number_format: NumberFormat) -> tuple
     width = group or reduction
     padded = torch.nn.functional.pad(a.float(), (0, -reduction % width))
     largest = padded.reshape(*a.shape[:-1], -(-reduction // width), width).abs().amax(-1)
-    scales = (largest / LARGEST[number_format.activation]).clamp(min=_TINY_SCALE)
+    scales = divided(largest, LARGEST[number_format.activation]).clamp(min=_TINY_SCALE)
     scales = torch.where(largest > 0, scales, torch.ones_like(scales))
     return torch.where(largest.isfinite(), scales, torch.full_like(scales, torch.nan)), group
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_ULP = 2.0**-23
+from kernel_compass.kernels.library import torch_library
+
 _INVERSES, _SCALES = (-2, -1, 0, 1, 2), (-1, 0, 1)
-"""By how many 2^-23 they are off."""
+"""By how many units in the last place they are off."""
 
 
 def quotients(a: Any, scales: Any) -> Iterator[Any]:
@@ -28,9 +29,18 @@ def quotients(a: Any, scales: Any) -> Iterator[Any]:
     """
     a, inverse = a.float(), (1 / scales.double()).float()
     for off in _INVERSES:
-        yield a * (inverse * (1 + off * _ULP))
+        yield a * _stepped(inverse, off)
     for off in _SCALES:
-        yield a / (scales * (1 + off * _ULP))
+        yield a / _stepped(scales, off)
+
+
+def _stepped(positive: Any, units: int) -> Any:
+    """Positive float32 numbers, so many units in the last place away: a factor of `1 + 2^-23` may
+    step over one. Zero and what is not finite stay as they are."""
+    torch = torch_library()
+    bits = positive.contiguous().view(torch.int32) + units
+    stays = ~positive.isfinite() | (positive == 0) | (bits <= 0)
+    return torch.where(stays, positive, bits.view(torch.float32))
 
 
 @dataclass(frozen=True)

@@ -284,9 +284,15 @@ class TorchDevice:
         self._synchronize()
         return late, float(self._start.elapsed_time(self._end)) * 1e3, enqueue_us
 
-    def _guarded(self, work: Callable[[], Any]) -> Any:
-        """Some enqueueing on the stream; what it raises becomes one clear error."""
+    def _guarded(self, work: Callable[[], Any], after_caller: bool = True) -> Any:
+        """Some enqueueing on the stream; what it raises becomes one clear error.
+
+        Operands are made on the caller's stream, which this one does not wait for by itself: it is
+        made to, or a kernel may run before its operands are there and its output be overwritten.
+        """
         try:
+            if after_caller:
+                self._stream.wait_stream(self._torch.cuda.current_stream(self.index))
             with self._torch.cuda.stream(self._stream):
                 return work()
         except self._torch.OutOfMemoryError as error:
@@ -377,6 +383,7 @@ class TorchDevice:
         None where the call fails meanwhile: one that takes another stream each time is held to a
         stream that is being captured.
         """
+        self._synchronize()
         held = [s for s in streams if _begin_capture(s, driver)]
         failed = False
         try:
@@ -402,7 +409,7 @@ class TorchDevice:
             gate = cuda.Event()
             gate.record()
         begin = self._mark(default, gate)
-        self._guarded(call)
+        self._guarded(call, after_caller=False)  # the default stream is held back on purpose
         done = cuda.Event()
         done.record(self._stream)
         end = self._mark(default)

@@ -20,9 +20,13 @@ SUMS_OF_16_BITS: Mapping[str, float] = {
     "gemlite_w8a16": 1e-2,
     "gemlite_w4a16": 1e-2,
     "gemlite_w8a8": 1e-2,
+    "humming_w8a16": 6e-3,
+    "humming_w4a16": 6e-3,
 }
-"""Add up shares of K in 16 bits, by atomics, a rounding for each: the relative Frobenius error that
+"""Add up shares of K in 16 bits, in memory, a rounding for each: the relative Frobenius error that
 is allowed. An element may be off by a rounding of the whole sum for every 16 of K, the least share.
+gemlite does it by atomics; humming where few columns and a long K leave multiprocessors idle
+(`gmem_writer.cuh`), at most 0.43 % on an H200 (K = 14336, N = 4096).
 """
 
 OWN_ACTIVATIONS: Mapping[str, float] = {
