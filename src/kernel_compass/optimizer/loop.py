@@ -18,7 +18,7 @@ from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
 from kernel_compass.optimizer.paying import objection
 from kernel_compass.optimizer.selecting import select
 from kernel_compass.records.execution import TaskFailure
-from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, Stage, Why
+from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, RegimeTime, Stage, Why
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.search_space import CandidateSpace
@@ -136,20 +136,22 @@ class Loop:
 
     def _select(self) -> None:
         """The order of work; what is passed over is passed over by name."""
-        workloads = {one.name: one for one in self._setup.problem.workloads}
+        works = [self._work(workload) for workload in self._setup.problem.workloads]
         measured = [
-            Measured(name, one.regime, one.time_us, one.floor_us, workloads[name].weight)
-            for name in workloads
-            for one in self._baselines[name].regimes
+            Measured(work.workload.name, one.regime, one.time_us, floor_us, work.workload.weight)
+            for work in works
+            for one, floor_us in _floors(work)
         ]
         self._selected = tuple(select(measured, self._setup.options.minimum_effect))
+        by_name = {work.workload.name: work for work in works}
         for one in self._selected:
             passed = f" passed over ({one.passed_over.value}):" if one.passed_over else ""
             self._say(Stage.SELECT, f"{one.workload}:{passed} {one.why}")
             if one.passed_over in (None, PassedOver.NO_FLOOR):
-                self._works.append(self._work(workloads[one.workload]))
+                self._works.append(by_name[one.workload])
 
     def _work(self, workload: ProblemWorkload) -> Work:
+        """A workload with the spaces in which something may pay; of the others it is recorded."""
         baseline = self._baselines[workload.name]
         kept = []
         for space in self._setup.spaces.get(workload.name, ()):
@@ -190,6 +192,16 @@ class Loop:
 
     def _say(self, stage: Stage, text: str, trial: Trial | None = None) -> None:
         self._tell(LoopEvent(stage, text, trial, left_s=self._budget.left_s))
+
+
+def _floors(work: Work) -> list[tuple[RegimeTime, float | None]]:
+    """Of each regime, the least that the baseline or any space that may pay could take."""
+    found = []
+    for one in work.baseline.regimes:
+        known = [s.floors_us[one.regime] for s in work.spaces if one.regime in s.floors_us]
+        known += [] if one.floor_us is None else [one.floor_us]
+        found.append((one, min(known, default=None)))
+    return found
 
 
 def run_loop(
