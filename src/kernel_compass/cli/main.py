@@ -21,6 +21,7 @@ from kernel_compass.cli.export import export
 from kernel_compass.cli.forget import forget
 from kernel_compass.cli.history import history
 from kernel_compass.cli.mla import mla
+from kernel_compass.cli.optimize import optimize
 from kernel_compass.cli.profile import ProfileCommand, profile
 from kernel_compass.cli.revert import revert
 from kernel_compass.cli.show import show
@@ -55,6 +56,7 @@ app.command(short_help="Kernels across the boundary of L2.", epilog=EXIT_CODES_T
 app.command(short_help="Measure and store the ceilings of this GPU.", epilog=EXIT_CODES_TEXT)(
     calibrate
 )
+app.command(short_help="Try, judge, hold out, accept.", epilog=EXIT_CODES_TEXT)(optimize)
 app.command(short_help="The studies that were run.", epilog=EXIT_CODES_TEXT)(history)
 app.command(short_help="One study with its trials.", epilog=EXIT_CODES_TEXT)(show)
 app.command(short_help="A study as canonical JSON.", epilog=EXIT_CODES_TEXT)(export)
