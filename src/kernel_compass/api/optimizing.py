@@ -21,7 +21,7 @@ from kernel_compass.api.calibrations import (
 from kernel_compass.api.dispatch_sources import source_hashes
 from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
 from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SIMULATED, SPACES
-from kernel_compass.api.loop_targets import product_target
+from kernel_compass.api.problems import describe_problem, problem_source
 from kernel_compass.api.static_pruning import default_folder
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.canonical import plain, reshaped
@@ -62,7 +62,7 @@ from kernel_compass.records.loop import Baseline, LoopEnd, LoopOptions, Why
 from kernel_compass.records.loop_contracts import Executor, Proposer
 from kernel_compass.records.loop_recording import LoopRecording
 from kernel_compass.records.number_format import NumberFormat
-from kernel_compass.records.problem import ProblemDescription, ProblemSource, ProblemWorkload
+from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.rejected import Idea
 from kernel_compass.records.search_space import CandidateSpace
@@ -292,11 +292,10 @@ def _placed(request: StudyRequest, study: str) -> Iterator[_Place]:
         if device.startswith(RECORDED):
             yield _recorded(request, device)
             return
-        problem = product_target(request.source)
         folder = Path(tempfile.mkdtemp(prefix="kernel-compass-"))
         try:
-            with _local(device, folder, study) as executor:
-                yield _surveyed(request, problem, executor, device)
+            with _local(request, device, folder, study) as executor:
+                yield _surveyed(request, executor, device)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -317,9 +316,10 @@ def _recorded(request: StudyRequest, device: str) -> _Place:
     )
 
 
-def _local(device: str, folder: Path, study: str) -> LocalExecutor:
+def _local(request: StudyRequest, device: str, folder: Path, study: str) -> LocalExecutor:
     if device == SIMULATED:
-        return LocalExecutor(folder, study=study, preload=("kernel_compass.api.evaluating",))
+        computes = ("torch",) if request.source.sha256 is not None else ()
+        return LocalExecutor(folder, study=study, preload=(*computes, EVALUATING))
     gpus = [gpu.uuid for gpu in visible_gpus()]
     kind, _, index = device.partition(":")
     if kind != "cuda" or (index and not index.isdecimal()):
@@ -332,19 +332,21 @@ def _local(device: str, folder: Path, study: str) -> LocalExecutor:
             "Look at `kernel-compass doctor`, or try --device simulated.",
         )
     chosen = [gpus[int(index)]] if index else gpus
-    preload = ("torch", "triton", "kernel_compass.api.evaluating")
+    preload = ("torch", "triton", EVALUATING)
     return LocalExecutor(folder, gpus=chosen, study=study, preload=preload)
 
 
-def _surveyed(
-    request: StudyRequest, problem: ProblemDescription, executor: Executor, device: str
-) -> _Place:
+def _surveyed(request: StudyRequest, executor: Executor, device: str) -> _Place:
     """Ask a worker what machine it is, and what there is for it."""
     on = SIMULATED if device == SIMULATED else "cuda:0"  # a worker sees its own GPU alone
+    problem = describe_problem(request.source, executor, "cpu" if on == SIMULATED else on)
     said = _asked(executor, [Task("machine", MACHINE, {"device": on})])["machine"]
     environment = reshaped(said["environment"], Environment)
     name = _calibration(environment.device.name, on)
     place = _Place(executor, on, environment, problem, name, keeps_memory=on != SIMULATED)
+    if request.source.sha256 is not None:
+        place.spaces = {one.name: _own_spaces(problem) for one in problem.workloads}
+        return place
     common = {
         "formats": list(request.formats or FORMATS),
         "device": on,
@@ -363,6 +365,13 @@ def _surveyed(
         for name, answer in found.items()
     }
     return place
+
+
+def _own_spaces(problem: ProblemDescription) -> tuple[CandidateSpace, ...]:
+    """The candidates that a problem's file brings; nothing is known of them beforehand."""
+    return tuple(
+        CandidateSpace(one.name, one.space, source=problem.name) for one in problem.candidates
+    )
 
 
 def _asked(executor: Executor, tasks: Sequence[Task]) -> dict[str, Mapping[str, Any]]:
@@ -440,8 +449,8 @@ def _check_same(before: Environment, now: Environment) -> None:
 def study_request(
     target: str,
     regimes: Sequence[str] = ("cold", "warm"),
-    tokens: Sequence[int] = (1, 16, 64),
-    tp: int = 1,
+    tokens: Sequence[int] | None = None,
+    tp: int | None = None,
     budget_pct: float | None = None,
     formats: Sequence[str] = (),
     minutes: float | None = None,
@@ -460,11 +469,8 @@ def study_request(
     if minutes is not None and not 0 < minutes <= MOST_MINUTES:
         found = f"{minutes:g} minutes cannot be spent."
         raise UsageError(found, f"Give more than 0, and {MOST_MINUTES:g} at most.")
-    arguments: dict[str, int | float | str | bool] = {}
-    if target.startswith("mla:"):
-        arguments = {"tokens": ",".join(map(str, tokens)), "tp": tp}
     return StudyRequest(
-        ProblemSource(target, arguments),
+        problem_source(target, tokens, tp),
         tuple(dict.fromkeys(_regime(word) for word in regimes)),
         budget_pct,
         tuple(NumberFormat.parse(word).name for word in formats),

@@ -20,17 +20,19 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[TARGET]",
-        help="mla:MODEL, bmm:HxMxKxN or linear:MxNxK. Not with --resume.",
+        help="mla:MODEL, bmm:HxMxKxN, linear:MxNxK, or a problem's file. Not with --resume.",
     ),
 ]
 RegimeOption = Annotated[
     str, typer.Option("--regime", metavar="R,R", help="Where a candidate has to win: cold, warm.")
 ]
 TokensOption = Annotated[
-    str, typer.Option("--tokens", metavar="N,N,...", help="Of a model: batch sizes.")
+    str | None,
+    typer.Option("--tokens", metavar="N,N,...", help="Batch sizes. Of a model: 1,16,64."),
 ]
 TpOption = Annotated[
-    int, typer.Option("--tp", metavar="N", min=1, help="Of a model: GPUs it is split over.")
+    int | None,
+    typer.Option("--tp", metavar="N", min=1, help="Of a model: GPUs it is split over."),
 ]
 BudgetOption = Annotated[
     str | None,
@@ -87,8 +89,8 @@ DEFAULT_TABLE = Path("compass.json")
 def optimize(
     target: TargetArgument = None,
     regime: RegimeOption = "cold,warm",
-    tokens: TokensOption = "1,16,64",
-    tp: TpOption = 1,
+    tokens: TokensOption = None,
+    tp: TpOption = None,
     budget: BudgetOption = None,
     formats: FormatsOption = None,
     minutes: MinutesOption = None,
@@ -123,7 +125,7 @@ def optimize(
             request = api.study_request(
                 target,
                 regimes=words_of(regime),
-                tokens=tokens_of(tokens),
+                tokens=None if tokens is None else tokens_of(tokens),
                 tp=tp,
                 budget_pct=None if budget is None else percent_of(budget),
                 formats=words_of(formats or ""),

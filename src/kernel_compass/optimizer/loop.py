@@ -145,9 +145,11 @@ class Loop:
         self._selected = tuple(select(measured, self._setup.options.minimum_effect))
         by_name = {work.workload.name: work for work in works}
         for one in self._selected:
-            passed = f" passed over ({one.passed_over.value}):" if one.passed_over else ""
-            self._say(Stage.SELECT, f"{one.workload}:{passed} {one.why}")
-            if one.passed_over in (None, PassedOver.NO_FLOOR):
+            worked_on = one.passed_over in (None, PassedOver.NO_FLOOR)
+            passed = "" if worked_on else f" passed over ({one.passed_over}):"
+            unknown = " It is tried all the same." if worked_on and one.passed_over else ""
+            self._say(Stage.SELECT, f"{one.workload}:{passed} {one.why}{unknown}")
+            if worked_on:
                 self._works.append(by_name[one.workload])
 
     def _work(self, workload: ProblemWorkload) -> Work:
