@@ -244,7 +244,7 @@ def test_a_finalist_that_fails_in_the_hold_out_is_blamed_alone(run, monkeypatch)
         return answered(self, task)
 
     monkeypatch.setattr(RecordedExecutor, "_end", end)
-    found = run(recording(two), options=LoopOptions(finalists=6, finalists_within=0.05))
+    found = run(recording(two), options=LoopOptions(finalists=6, rounds=1))
     finals = {
         (t.proposal.candidate.implementation, t.outcome)
         for t in found.recorded.trials

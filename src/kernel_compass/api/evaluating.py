@@ -82,7 +82,8 @@ def screen_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
     Args:
         arguments: those of all tasks, `workload`, `candidate`, `incumbent` (`None` = the problem's
-            baseline), `regimes` (none = it is judged alone), `effort` of the judge.
+            baseline), `regimes` (none = it is judged alone), `effort` of the judge
+            (empty = that of a screen: few draws, and the workload's own sizes alone).
         tell: told when it runs.
     """
     asked, workload = _Asked.of(arguments), _workload(arguments["workload"])
@@ -155,6 +156,7 @@ def _judged(
         "cpu" if simulated else asked.device,
         given,
         lambda: tell({"phase": "run"}),
+        elsewhere=bool(effort),
     )
 
 

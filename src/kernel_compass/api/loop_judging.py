@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.trial import Candidate
 from kernel_compass.validation import judge
-from kernel_compass.validation.judging import Effort, Judgement, Runner, Tensors
+from kernel_compass.validation.judging import Effort, JudgedProblem, Judgement, Runner, Tensors
 from kernel_compass.validation.watch import Watch
 
 
@@ -45,6 +45,21 @@ class Telling:
         return found
 
 
+class OwnSizes:
+    """A problem that is looked at in its own sizes alone."""
+
+    def __init__(self, inner: JudgedProblem) -> None:
+        self._inner = inner
+
+    def variants(self, workload: ProblemWorkload) -> Sequence[ProblemWorkload]:
+        """None."""
+        del workload
+        return ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
 def judged(
     source: ProblemSource,
     workload: ProblemWorkload,
@@ -53,6 +68,7 @@ def judged(
     device: str,
     effort: Effort,
     on_run: Callable[[], None],
+    elsewhere: bool = True,
 ) -> Judged:
     """Steps 1 to 3 of validation.
 
@@ -64,12 +80,16 @@ def judged(
         device: `cpu`, `cuda:0`.
         effort: how hard to look.
         on_run: called once, when it has run.
+        elsewhere: whether it must be right at other sizes too: each of them may have to be
+            compiled.
     """
     torch = torch_library()
     watch = Watch(torch, TRUSTED)  # before any code of the problem runs
     problem, build, is_baseline = problem_judged(
         torch, source, workload, candidate, device, budget_pct
     )
+    if not elsewhere:
+        problem = OwnSizes(problem)
     runners: list[Telling] = []
     waiting = [on_run]
 

@@ -76,8 +76,6 @@ BOTH = (Regime.COLD, Regime.WARM)
 SPACES_TIMEOUT_S = 240.0
 MOST_CONFIGS = 400
 """Of a space; the rest is by estimate not worth knowing."""
-STATIC = 8
-"""Of a space, what is compiled beforehand on a GPU."""
 _BYTES_OF_16_BITS = 2
 MOST_MINUTES = 24 * 60.0
 STOPPED = 130
@@ -351,7 +349,7 @@ def _surveyed(request: StudyRequest, executor: Executor, device: str) -> _Place:
         "formats": list(request.formats or FORMATS),
         "device": on,
         "calibration": name,
-        "static": 0 if on == SIMULATED else STATIC,
+        "static": _options(request).static,
         "most": MOST_CONFIGS,
         "folder": str(default_folder()),
     }

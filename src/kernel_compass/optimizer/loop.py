@@ -107,7 +107,7 @@ class Loop:
         self._book.drop_pending(finals=False)
         finals = Finals(self._setup, self._executor, self._book, self._tell)
         self._busy.append(finals)
-        finals.run(self._works)
+        finals.run(self._works, self._budget.has_room)
         self._book.drop_pending()
         return why
 

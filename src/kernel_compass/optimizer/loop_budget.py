@@ -64,6 +64,11 @@ class LoopBudget:
         share = self._options.finals_share * 60 * self._limits.minutes
         return Why.MINUTES if left <= max(self.finals_s(finalists), share) else None
 
+    def has_room(self, finalists: int) -> bool:
+        """Whether a hold-out of so many still fits into the minutes."""
+        left = self.left_s
+        return left is None or self.finals_s(finalists) <= left
+
     def finals_s(self, finalists: int) -> float:
         """What a hold-out of so many will take, estimated from the screens."""
         mean = self._screen_s / self._screens if self._screens else FIRST_SCREEN_S
