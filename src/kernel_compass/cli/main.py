@@ -62,7 +62,7 @@ app.command(short_help="One study with its trials.", epilog=EXIT_CODES_TEXT)(sho
 app.command(short_help="A study as canonical JSON.", epilog=EXIT_CODES_TEXT)(export)
 app.command(short_help="Take a study out of a dispatch table.", epilog=EXIT_CODES_TEXT)(revert)
 app.command(short_help="Let rejected ideas be tried again.", epilog=EXIT_CODES_TEXT)(forget)
-app.command(short_help="Let the judge prove itself.", epilog=EXIT_CODES_TEXT)(validate)
+app.command(short_help="Judge one candidate by itself.", epilog=EXIT_CODES_TEXT)(validate)
 app.command(short_help="What this machine can do.", epilog=EXIT_CODES_TEXT)(doctor)
 
 
