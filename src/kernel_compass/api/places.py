@@ -13,6 +13,8 @@ from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.profiling.visible_gpus import visible_gpus
 
 CPU, SIMULATED = "cpu", "simulated"
+PRELOAD = ("torch", "torch._dynamo")
+"""The second wraps a function of the first when it is imported: no task's doing."""
 
 
 def default_device() -> str:
@@ -34,7 +36,7 @@ def local_workers(device: str, study: str = "") -> Iterator[tuple[LocalExecutor,
     """
     on_gpu = device not in (CPU, SIMULATED)
     gpus = chosen_gpus(device) if on_gpu else ()
-    preload = ["torch", *(["triton"] if on_gpu else [])]
+    preload = [*PRELOAD, *(["triton"] if on_gpu else [])]
     inside = "cuda:0" if on_gpu else device  # a worker sees its own GPU alone
     folder = Path(tempfile.mkdtemp(prefix="kernel-compass-"))
     try:

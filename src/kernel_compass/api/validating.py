@@ -340,17 +340,16 @@ def validate_task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
         return {"wrong": [error.found, error.remedy]}
     if _is_baseline(source, candidate):
         build, declared = (lambda: BaselineRunner(problem)), True
-    with torch.random.fork_rng():  # the judge reseeds; a candidate that does is told by the judge
-        found = judge.judge(
-            torch,
-            problem,
-            workload,
-            lambda: _Telling(build(), tell),
-            machine_of(a["device"]),
-            watch,
-            Effort(**a["effort"]),
-            declared_baseline=declared,
-        )
+    found = judge.judge(
+        torch,
+        problem,
+        workload,
+        lambda: _Telling(build(), tell),
+        machine_of(a["device"]),
+        watch,
+        Effort(**a["effort"]),
+        declared_baseline=declared,
+    )
     tell({"phase": "run"})
     if found.reason is not None or not a["regimes"]:
         return _answer(found)
