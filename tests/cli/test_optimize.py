@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from optimizer.loop_samples import TARGET, recording
 
+from kernel_compass.api.proving import environment_key
 from kernel_compass.cli.main import main
 from kernel_compass.codec import loop_recording
 from kernel_compass.optimizer.dispatch_file import read_table
@@ -58,8 +59,18 @@ def environment(tmp_path):
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
         "KERNEL_COMPASS_HOME": str(tmp_path / "home"),
+        "KERNEL_COMPASS_CACHE": str(tmp_path / "cache"),
         "OMP_NUM_THREADS": "1",
     }
+
+
+@pytest.fixture
+def proved(environment, monkeypatch):
+    """As if the judge had proved itself in this environment: that takes a minute."""
+    monkeypatch.setenv("KERNEL_COMPASS_CACHE", environment["KERNEL_COMPASS_CACHE"])
+    path = Path(environment["KERNEL_COMPASS_CACHE"]) / "self-test"
+    path.mkdir(parents=True)
+    (path / f"{environment_key('cpu')[0]}.json").write_text('{"passed": true}')
 
 
 @pytest.fixture
@@ -156,7 +167,7 @@ def test_a_study_that_is_not_there_cannot_be_resumed(call):
 
 
 def test_in_real_workers_the_right_candidate_is_blamed_and_ctrl_c_leaves_nothing(
-    call, environment, tmp_path
+    call, environment, proved, tmp_path
 ):
     problem = tmp_path / "problem.py"
     problem.write_text(FAULTY)
@@ -188,6 +199,15 @@ def test_in_real_workers_the_right_candidate_is_blamed_and_ctrl_c_leaves_nothing
     assert reasons["dies"] == "crashed"
     assert reasons["leaves"] == "exited"
     assert reasons["by_parts"] == "not_faster"  # on the simulated device all bytes cost alike
+
+
+def test_a_file_is_not_run_before_somebody_agreed(call, tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(FAULTY)
+    found = call(problem, "--device", "simulated")
+    assert found.returncode == 2
+    assert "--yes" in found.stderr
+    assert not (tmp_path / "home" / "studies").exists()
 
 
 def _nothing_runs(mark):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.optimize_view import View, view_of
 from kernel_compass.cli.output import emit
 from kernel_compass.cli.shapes import tokens_of
@@ -114,11 +115,13 @@ def optimize(
     """
     _check(target, resume, (json, quiet, json_lines))
     from kernel_compass import api
+    from kernel_compass.api.replaying import study_files
     from kernel_compass.codec.study_document import encode
 
     view = view_of(quiet or json, json_lines)
     with view:
         if resume is not None:
+            agree_to_run(study_files(resume), yes)
             found = api.resume_study(resume, view.tell)
         else:
             assert target is not None
@@ -134,6 +137,7 @@ def optimize(
                 strategy=strategy,
                 seed=seed,
             )
+            agree_to_run(files_of(request.source), yes)
             found = api.optimize(request, device, view.tell)
     if json:
         emit(encode(found.recorded).decode(), None)
@@ -155,6 +159,12 @@ def percent_of(text: str) -> float:
     if not 0 < value < 100:
         raise UsageError(f"The budget {text!r} is no percentage.", "Write --budget 3%.")
     return value
+
+
+def files_of(source: object) -> list[tuple[Path, str]]:
+    """The file whose code a problem runs, where it is one."""
+    sha256 = source.sha256  # type: ignore[attr-defined]
+    return [] if sha256 is None else [(Path(source.target), sha256)]  # type: ignore[attr-defined]
 
 
 def _check(target: str | None, resume: str | None, forms: tuple[bool, ...]) -> None:

@@ -51,6 +51,7 @@ class Loop:
         ledger: where all is recorded; what it holds already is not done again.
         clock: seconds, monotonic.
         tell: told of everything.
+        began: when the minutes began, by that clock; `None` = now.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class Loop:
         ledger: Ledger,
         clock: Callable[[], float],
         tell: Tell = lambda _: None,
+        began: float | None = None,
     ) -> None:
         self._setup, self._executor, self._tell = setup, executor, tell
         self._ledger, self._book = ledger, Book(ledger)
-        self._budget = LoopBudget(setup.request.limits, setup.options, clock)
+        self._budget = LoopBudget(setup.request.limits, setup.options, clock, began)
         self._baselines: dict[str, Baseline] = {}
         self._selected: tuple[Selected, ...] = ()
         self._works: list[Work] = []
@@ -212,6 +214,7 @@ def run_loop(
     ledger: Ledger,
     clock: Callable[[], float],
     tell: Tell = lambda _: None,
+    began: float | None = None,
 ) -> LoopEnd:
     """Run a study; see `Loop`."""
-    return Loop(setup, executor, ledger, clock, tell).run()
+    return Loop(setup, executor, ledger, clock, tell, began).run()

@@ -22,13 +22,18 @@ class LoopBudget:
         limits: of the study; the minutes of a resumed one count anew.
         options: of the hold-out.
         clock: seconds, monotonic.
+        began: when the minutes began; `None` = now.
     """
 
     def __init__(
-        self, limits: StudyLimits, options: LoopOptions, clock: Callable[[], float]
+        self,
+        limits: StudyLimits,
+        options: LoopOptions,
+        clock: Callable[[], float],
+        began: float | None = None,
     ) -> None:
         self._limits, self._options, self._clock = limits, options, clock
-        self._start = clock()
+        self._start = clock() if began is None else began
         self._screens = 0
         self._screen_s = 0.0
         self.trials = 0

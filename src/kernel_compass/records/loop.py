@@ -77,6 +77,8 @@ class LoopOptions:
 class Stage(StrEnum):
     """Where the loop is."""
 
+    PROOF = "proof"
+    """The judge proves itself, once an environment."""
     BASELINE = "baseline"
     SELECT = "select"
     SCREEN = "screen"
