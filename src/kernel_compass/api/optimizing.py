@@ -97,7 +97,7 @@ class Optimized:
 
 
 @dataclass
-class _Place:
+class Place:
     """Where a study runs, and what is there to be tried."""
 
     executor: Executor
@@ -139,7 +139,7 @@ def optimize(
     request = replace(request, options={**_kept(options), **_of_device(device)})
     _prove(request, tell)
     began = time.monotonic()
-    with _placed(request, name) as place:
+    with placed(request, name) as place:
         study = Study(name, request, place.environment)
         with Ledger.create(study, folder) as ledger:
             return _run(place, request, ledger, tell, began)
@@ -159,14 +159,14 @@ def resume_study(name: str, tell: Tell = lambda _: None) -> Optimized:
     before = read_study(folder).study
     _prove(before.request, tell)
     began = time.monotonic()
-    with _placed(before.request, before.identifier) as place:
+    with placed(before.request, before.identifier) as place:
         _check_same(before.environment, place.environment)
         with Ledger.resume(folder) as ledger:
             return _run(place, before.request, ledger, tell, began)
 
 
 def _run(
-    place: _Place, request: StudyRequest, ledger: Ledger, tell: Tell, began: float
+    place: Place, request: StudyRequest, ledger: Ledger, tell: Tell, began: float
 ) -> Optimized:
     study = ledger.recorded.study.identifier
     options = _options(request)
@@ -229,7 +229,7 @@ def _prove(request: StudyRequest, tell: Tell) -> None:
 
 
 def _proposers(
-    place: _Place,
+    place: Place,
     request: StudyRequest,
     options: LoopOptions,
     spaces: Spaces,
@@ -292,7 +292,7 @@ def _files(candidate: Candidate) -> dict[str, str]:
 
 
 def _idea(
-    place: _Place, request: StudyRequest, workload: ProblemWorkload, candidate: Candidate
+    place: Place, request: StudyRequest, workload: ProblemWorkload, candidate: Candidate
 ) -> Idea:
     e, device = place.environment, place.environment.device
     versions = {
@@ -313,7 +313,7 @@ def _idea(
 
 
 @contextmanager
-def _placed(request: StudyRequest, study: str) -> Iterator[_Place]:
+def placed(request: StudyRequest, study: str) -> Iterator[Place]:
     """The place that a request names, ready; nothing of it is left afterwards."""
     device = str(request.options["device"])
     with termination_raises():
@@ -327,13 +327,13 @@ def _placed(request: StudyRequest, study: str) -> Iterator[_Place]:
             yield _surveyed(request, executor, inside)
 
 
-def _recorded(request: StudyRequest, device: str) -> _Place:
+def _recorded(request: StudyRequest, device: str) -> Place:
     recording = _recording(device)
     digest = request.options.get("recording_sha256")
     if digest is not None and digest != _of_device(device)["recording_sha256"]:
         found = f"{device.removeprefix(RECORDED)} is not the recording that the study was begun on."
         raise StudyError(found, "Restore it, or start a new study.")
-    return _Place(
+    return Place(
         RecordedExecutor(recording),
         "recorded",
         recording.environment,
@@ -343,13 +343,13 @@ def _recorded(request: StudyRequest, device: str) -> _Place:
     )
 
 
-def _surveyed(request: StudyRequest, executor: Executor, device: str) -> _Place:
+def _surveyed(request: StudyRequest, executor: Executor, device: str) -> Place:
     """Ask a worker what machine it is, and what there is for it."""
     problem = describe_problem(request.source, executor, CPU if device == SIMULATED else device)
     said = _asked(executor, [Task("machine", MACHINE, {"device": device})])["machine"]
     environment = reshaped(said["environment"], Environment)
     name = _calibration(environment.device.name, device)
-    place = _Place(executor, device, environment, problem, name, keeps_memory=device != SIMULATED)
+    place = Place(executor, device, environment, problem, name, keeps_memory=device != SIMULATED)
     if request.source.sha256 is not None:
         place.spaces = {one.name: _own_spaces(problem) for one in problem.workloads}
         return place
