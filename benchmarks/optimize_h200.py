@@ -4,10 +4,11 @@
     python benchmarks/optimize_h200.py run --folder OUT
     python benchmarks/optimize_h200.py compare --folder OUT --union UNION.json.gz
 
-`record_loop.py` measures the union of all providers' spaces beforehand; the file is frozen: `compare` takes
-from it the best `--rivals` of each workload. `run` runs the command and `replay` in processes of
-their own and writes what they said. `compare` holds out the choice and its rivals together, in the
-same fresh processes, and says how far the choice is from the best: within 3 % is the promise.
+`record_loop.py` measures the union of all providers' spaces beforehand; the file is frozen:
+`compare` takes from it the best `--rivals` of each workload. `run` runs the command and `replay` in
+processes of their own and writes what they said. `compare` holds out the choice and its rivals
+together, in the same fresh processes, and says how far the choice is from the best: within 3 % is
+the promise.
 """
 
 from __future__ import annotations
@@ -83,13 +84,16 @@ def _run(a: argparse.Namespace) -> int:
     table = ["--table", str(a.folder / "compass.json"), "--minutes", str(a.minutes), "--json-lines"]
     if a.device.startswith("cuda"):
         proof = [*command, "validate", "--self-test", "--device", a.device, "--json"]
-        (a.folder / "self_test.json").write_bytes(subprocess.run(proof, capture_output=True).stdout)
+        said = subprocess.run(proof, stdout=subprocess.PIPE, check=True).stdout
+        (a.folder / "self_test.json").write_bytes(said)
     start = time.monotonic()
     with (a.folder / "optimize.jsonl").open("w") as out:
-        code = subprocess.run([*command, *asked, *table], stdout=out).returncode
+        code = subprocess.run([*command, *asked, *table], stdout=out, check=False).returncode
     wall_s = time.monotonic() - start
     start = time.monotonic()
-    replay = subprocess.run([*command, "replay", "last", "--json"], capture_output=True)
+    replay = subprocess.run(
+        [*command, "replay", "last", "--json"], capture_output=True, check=False
+    )
     (a.folder / "replay.json").write_bytes(replay.stdout)
     sys.stderr.write(replay.stderr.decode())
     found = {
