@@ -147,7 +147,7 @@ def test_json_lines_tell_stage_trials_best_and_verdicts(call, device):
         ((), "Nothing is to be optimized"),
         ((TARGET, "--resume", "last"), "Both"),
         ((TARGET, "--json", "--quiet"), "exclude each other"),
-        ((TARGET, "--budget", "much"), "no percentage"),
+        ((TARGET, "--budget", "much"), "is no percentage"),
         ((TARGET, "--strategy", "luck"), "no strategy"),
         ((TARGET, "--device", "recorded:nowhere"), "no recording"),
         (("nonsense", "--device", "simulated"), "no problem"),

@@ -10,7 +10,7 @@ import typer
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.optimize_view import View, view_of
 from kernel_compass.cli.output import emit
-from kernel_compass.cli.shapes import tokens_of
+from kernel_compass.cli.shapes import budget_pct_of, tokens_of
 from kernel_compass.cli.table_options import words_of
 from kernel_compass.errors import UsageError
 
@@ -130,7 +130,7 @@ def optimize(
                 regimes=words_of(regime),
                 tokens=None if tokens is None else tokens_of(tokens),
                 tp=tp,
-                budget_pct=None if budget is None else percent_of(budget),
+                budget_pct=None if budget is None else budget_pct_of(budget),
                 formats=words_of(formats or ""),
                 minutes=MINUTES if minutes is None and trials is None else minutes,
                 trials=trials,
@@ -144,21 +144,6 @@ def optimize(
     view.close_with(found)
     _apply(view, found, yes, table)
     return int(found.exit_code)
-
-
-def percent_of(text: str) -> float:
-    """`3%` or `3` as 3.0.
-
-    Raises:
-        UsageError: it is no percentage.
-    """
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 100:
-        raise UsageError(f"The budget {text!r} is no percentage.", "Write --budget 3%.")
-    return value
 
 
 def files_of(source: object) -> list[tuple[Path, str]]:

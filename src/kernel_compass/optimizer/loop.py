@@ -69,7 +69,6 @@ class Loop:
         self._baselines: dict[str, Baseline] = {}
         self._selected: tuple[Selected, ...] = ()
         self._works: list[Work] = []
-        self._busy: list[Screening | Finals] = []
 
     def run(self) -> LoopEnd:
         """Run to the end; Ctrl-C ends it in good order.
@@ -104,11 +103,9 @@ class Loop:
             self._works,
             self._tell,
         )
-        self._busy.append(screening)
         why = screening.run()
         self._book.drop_pending(finals=False)
         finals = Finals(self._setup, self._executor, self._book, self._tell)
-        self._busy.append(finals)
         finals.run(self._works, self._budget.has_room)
         self._book.drop_pending()
         return why
@@ -178,10 +175,8 @@ class Loop:
         self._say(Stage.SELECT, line_of(trial), trial)
 
     def _let_go(self, detail: str) -> None:
-        for busy in self._busy:
-            for number in sorted(busy.in_flight):
-                self._ledger.release(number, detail)
-            busy.in_flight.clear()
+        """What was in flight is nobody's fault, and is tried again."""
+        self._book.let_go(detail)
 
     def _end(self, why: Why) -> LoopEnd:
         best = {work.workload.name: work.best for work in self._works if work.best is not None}

@@ -52,7 +52,6 @@ class Finals:
 
     def __init__(self, setup: LoopSetup, executor: Executor, book: Book, tell: Tell) -> None:
         self._setup, self._executor, self._book, self._tell = setup, executor, book, tell
-        self.in_flight: dict[int, str] = {}
         self.best: dict[str, Trial] = {}
         """The accepted trial of each workload."""
         self._most = 1
@@ -85,7 +84,6 @@ class Finals:
             known = self._book.ended(work.workload.name, proposal)
             if known is None:
                 number, proposed = self._book.begin(work.workload.name, proposal)
-                self.in_flight[number] = work.workload.name
                 waiting.append(Finalist(work, number, proposed))
             elif known.outcome is Outcome.ACCEPTED:
                 self.best[work.workload.name] = known
@@ -216,7 +214,6 @@ class Finals:
 
     def _end(self, one: Finalist, trial: Trial, entries: Sequence[Any] = ()) -> None:
         self._book.end(trial, entries)
-        self.in_flight.pop(one.number)
         if self._setup.memory is not None and self._setup.idea is not None:
             outdone = trial.reason is Reason.NOT_FASTER  # right, and faster than the baseline
             if not outdone:

@@ -82,8 +82,6 @@ class Screening:
     ) -> None:
         self._setup, self._executor, self._book = setup, executor, book
         self._budget, self._proposers, self._works, self._tell = budget, proposers, works, tell
-        self.in_flight: dict[int, str] = {}
-        """Trials that were begun and have not ended."""
 
     def run(self) -> Why:
         """Go round the workloads; why it ended."""
@@ -185,7 +183,6 @@ class Screening:
                 self._budget.screened(None)
                 continue
             number, proposal = self._book.begin(work.workload.name, asked)
-            self.in_flight[number] = work.workload.name
             placed.append((work, number))
             task = self._setup.tasks.screen(
                 number, work.workload, proposal.candidate, self._setup.regimes
@@ -202,7 +199,6 @@ class Screening:
         effect = self._setup.options.minimum_effect
         trial = screened(number, work.workload.name, proposal, end, effect)
         self._book.end(trial, tells=self._tells(work, trial))
-        self.in_flight.pop(number)
         self._budget.screened(end.wall_s)
         if self._setup.memory is not None and self._setup.idea is not None:
             idea = self._setup.idea(work.workload, proposal.candidate)

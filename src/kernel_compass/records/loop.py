@@ -65,7 +65,7 @@ class LoopOptions:
     """Of a hold-out, in each process and regime."""
     finals_share: float = 0.25
     """Of the minutes, what the hold-out gets at least."""
-    compile_timeout_s: float = 180.0
+    compile_timeout_s: float = 90.0
     run_timeout_s: float = 60.0
     finals_timeout_s: float = 300.0
     static: int = 0
