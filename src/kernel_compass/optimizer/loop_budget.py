@@ -11,7 +11,7 @@ FIRST_SCREEN_S = 5.0
 """What a screen takes until one was seen."""
 PROCESS_S = 4.0
 """What a fresh process takes before it measures."""
-OF_A_SCREEN = 0.6
+OF_A_SCREEN = 0.8
 """A finalist's part in one process, as a share of a screen."""
 
 
