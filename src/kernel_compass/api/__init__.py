@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         open_device,
         verify_cold,
     )
+    from kernel_compass.api.optimizing import apply_study, optimize, resume_study, study_request
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.studies import (
         export_study,
@@ -57,6 +58,7 @@ __all__ = [
     "TimingOptions",
     "advise",
     "advise_model",
+    "apply_study",
     "calibrate",
     "calibration",
     "check_calibration_store",
@@ -75,12 +77,14 @@ __all__ = [
     "mla_items",
     "open_device",
     "open_table",
+    "optimize",
     "plan_kernels",
     "profile_kernels",
     "profile_target",
     "profile_timeline",
     "read_capture",
     "rejected_ideas",
+    "resume_study",
     "revert_study",
     "run_self_test",
     "save_calibration",
@@ -89,6 +93,7 @@ __all__ = [
     "shipped_calibrations",
     "studies_folder",
     "study",
+    "study_request",
     "sweep_items",
     "verify_cold",
 ]
@@ -120,6 +125,7 @@ _MODULES = {
         "open_device",
         "verify_cold",
     ),
+    "optimizing": ("apply_study", "optimize", "resume_study", "study_request"),
     "running": ("profile_target", "profile_timeline"),
     "studies": (
         "export_study",

@@ -73,17 +73,25 @@ class ModelCandidate:
         problem: the module of the problem's file, for its `get_init_inputs`.
         candidate: the module that has `ModelNew`.
         device: where it runs.
+        name: of the class; `Model` builds the problem's own as candidates are built.
 
     Raises:
         UsageError: there is no `ModelNew`.
     """
 
-    def __init__(self, torch: Any, problem: ModuleType, candidate: ModuleType, device: str) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        problem: ModuleType,
+        candidate: ModuleType,
+        device: str,
+        name: str = "ModelNew",
+    ) -> None:
         self._torch, self._problem, self._device = torch, problem, device
-        self._kind = getattr(candidate, "ModelNew", None)
+        self._kind = getattr(candidate, name, None)
         if not callable(self._kind):
             path = Path(getattr(candidate, "__file__", "") or "the file").name
-            raise UsageError(f"{path} has no ModelNew.", "A candidate for a Model is a ModelNew.")
+            raise UsageError(f"{path} has no {name}.", f"A candidate for a Model is a {name}.")
 
     def prepare(self, held: Mapping[str, Any]) -> Any:
         """The module with the model's weights."""

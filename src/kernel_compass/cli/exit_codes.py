@@ -37,6 +37,8 @@ class ExitCode(IntEnum):
     STUDY = 11
     JUDGE = 12
     """The judge did not catch a cheat that it has to catch."""
+    DOES_NOT_HOLD = 13
+    """A candidate was rejected, or a claim does not hold here."""
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -54,6 +56,7 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.MEASUREMENT: "measuring failed: no GPU, or the callable cannot be timed",
     ExitCode.CALIBRATION: "there is no such calibration, or its file cannot be used",
     ExitCode.JUDGE: "the judge did not catch a cheat that it has to catch",
+    ExitCode.DOES_NOT_HOLD: "a candidate was rejected, or an accepted claim does not hold here",
     ExitCode.STUDY: "there is no such study or dispatch table, or its file cannot be used",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
     ExitCode.BROKEN_PIPE: "the reader of the output went away",

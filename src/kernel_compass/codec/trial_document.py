@@ -159,7 +159,8 @@ def trial_of(found: Any) -> Trial:
     trial = reshaped(plain(reshaped(found, TrialPart)), Trial)
     if trial.number < 1:
         raise ValueError(f"number is {trial.number}")
-    if (trial.outcome is Outcome.ACCEPTED) != (trial.reason is None):
+    passed = trial.outcome in (Outcome.ACCEPTED, Outcome.SCREENED)
+    if passed != (trial.reason is None):
         raise ValueError(f"it is {trial.outcome} and its reason is {trial.reason}")
     for result in trial.results:
         check_interval(result.speedup)

@@ -90,6 +90,8 @@ class Slot:
         self._drop_worker()
 
     def _attempt(self, task: Task, is_cancelled: Callable[[], bool]) -> Ending:
+        if task.fresh and self._worker is not None and self._worker.tasks_done:
+            self._renew()
         worker = self._ready_worker()
         attempt = Attempt(
             task, worker, self._forker, self._bounds, self._memory_bytes, is_cancelled
@@ -99,7 +101,7 @@ class Slot:
         except BaseException:
             self._renew()
             raise
-        if ending.is_spent:
+        if ending.is_spent or task.fresh:
             try:
                 self._renew()
             except MeasurementError as error:  # the task has its end; the next ones go elsewhere

@@ -23,6 +23,8 @@ class Task:
     """Until the task has told `{"phase": "run"}`: a cold compiler cache is slow."""
     run_timeout_s: float = 60.0
     """From then on."""
+    fresh: bool = False
+    """Whether it needs a process in which nothing ran before; nothing runs there after it."""
 
 
 @dataclass(frozen=True)

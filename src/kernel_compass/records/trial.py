@@ -35,6 +35,8 @@ class Outcome(StrEnum):
     """How a trial ended."""
 
     ACCEPTED = "accepted"
+    SCREENED = "screened"
+    """It passed the screen, in one process; only a hold-out accepts."""
     REJECTED = "rejected"
     """It was judged, and did not pass."""
     FAILED = "failed"
@@ -206,7 +208,7 @@ class Trial:
     proposal: Proposal
     outcome: Outcome
     reason: Reason | None
-    """`None` exactly where it was accepted."""
+    """`None` exactly where it was accepted or passed the screen."""
     detail: str
     """The finding in a sentence."""
     results: tuple[RegimeResult, ...] = ()

@@ -88,7 +88,7 @@ def _trial_text(trial: Trial) -> str:
     words.append(plain(candidate.implementation))
     words += [candidate.format] if candidate.format else []
     words += [_config(candidate.config)] if candidate.config else []
-    if trial.outcome is Outcome.ACCEPTED:
+    if trial.outcome in (Outcome.ACCEPTED, Outcome.SCREENED):
         words.append(", ".join(map(_result, trial.results)))
     else:
         words.append(f"{trial.reason}: {plain(trial.detail)}")

@@ -1,0 +1,225 @@
+"""What workers do for the loop: time the baseline, judge and screen a candidate, sample finalists.
+
+Arguments and answers are JSON. On a simulated device the candidates of a problem's file are judged
+on the CPU; a product's kernels are not judged there, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernel_compass.analysis.floor import Floors
+from kernel_compass.analysis.sequential import SequentialComparison
+from kernel_compass.api.calibrations import calibration
+from kernel_compass.api.loop_judging import Judged, judged
+from kernel_compass.api.problems import problem_recipe as recipe
+from kernel_compass.codec.canonical import reshaped
+from kernel_compass.errors import MeasurementError
+from kernel_compass.kernels.providers.registry import implementation
+from kernel_compass.measurement.fresh import device_named, pairs
+from kernel_compass.measurement.paired import pair
+from kernel_compass.records.comparison import ComparisonResult, Decision, Rule
+from kernel_compass.records.number_format import NumberFormat
+from kernel_compass.records.problem import ProblemSource, ProblemWorkload
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.trial import Candidate
+from kernel_compass.validation.judging import Effort, Judgement
+
+SCREEN_LOOKS = (24, 60, 150)
+"""Pairs of a screen at which it is looked at; the last ends it."""
+SCREEN_EFFORT = {"seeds": 1, "repeats": 8, "repeat_s": 0.5}
+SIMULATED = "simulated"
+NOT_JUDGED = "a simulated device computes nothing: the kernel was not judged"
+BASELINE = "cublas_bf16"
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What all tasks have in common, read."""
+
+    source: ProblemSource
+    device: str
+    seed: int
+    budget_pct: float
+
+    @classmethod
+    def of(cls, a: Mapping[str, Any]) -> _Asked:
+        source = reshaped(a["source"], ProblemSource)
+        return cls(source, a["device"], a["seed"], a["budget_pct"])
+
+
+def baseline_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Time what is to be beaten, in each regime, and say what its floor is.
+
+    Args:
+        arguments: those of all tasks, `workload`, `regimes`, `calibration`.
+        tell: told when what is timed is built.
+    """
+    asked, workload = _Asked.of(arguments), _workload(arguments["workload"])
+    device = device_named(asked.device)
+    device.seed(asked.seed)
+    subject = recipe(asked.source, workload, None).build(device)
+    tell({"phase": "run"})
+    rows = []
+    for name in arguments["regimes"]:
+        # Beside itself: the same machinery as in every comparison to come.
+        timer = pair(subject, subject, device, Regime(name))
+        found = timer.take(SCREEN_LOOKS[0])
+        floor_us = _floor_us(workload, Regime(name), arguments["calibration"])
+        rows.append({"regime": name, "time_us": _median(found.baseline_us), "floor_us": floor_us})
+    device.release()
+    basis = f"calibration {arguments['calibration']}" if arguments["calibration"] else "none"
+    return {"regimes": rows, "floor_basis": basis}
+
+
+def screen_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Judge a candidate (steps 1 to 3), then time it beside the incumbent.
+
+    Args:
+        arguments: those of all tasks, `workload`, `candidate`, `incumbent` (`None` = the problem's
+            baseline), `regimes` (none = it is judged alone), `effort` of the judge
+            (empty = that of a screen: few draws, and the workload's own sizes alone).
+        tell: told when it runs.
+    """
+    asked, workload = _Asked.of(arguments), _workload(arguments["workload"])
+    candidate = reshaped(arguments["candidate"], Candidate)
+    found = _judged(asked, workload, candidate, arguments["effort"], tell)
+    answer: dict[str, Any] = {
+        "judgement": _fields(found),
+        "regimes": [],
+        "bytes": None,
+        "added_bytes": found.added_bytes,
+    }
+    tell({"phase": "run"})
+    if found.judgement.reason is None and arguments["regimes"]:
+        try:
+            answer["regimes"] = _screened(asked, arguments, workload, candidate)
+        except MeasurementError as error:
+            answer["timing_failure"] = error.found
+    gc.collect()
+    return answer
+
+
+def finals_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Samples of a hold-out, of this process, for all finalists one after the other.
+
+    Args:
+        arguments: those of all tasks, `finals` (each `workload` and `candidate`), `regimes`,
+            `process`, `pairs`, `launches` (of each final by regime, or `None`).
+        tell: told when it begins.
+    """
+    asked = _Asked.of(arguments)
+    tell({"phase": "run"})
+    found = []
+    for index, final in enumerate(arguments["finals"]):
+        workload = _workload(final["workload"])
+        candidate = reshaped(final["candidate"], Candidate)
+        launches = arguments["launches"]
+        request = {
+            "baseline": recipe(asked.source, workload, None).document(),
+            "candidate": recipe(asked.source, workload, candidate).document(),
+            "regimes": arguments["regimes"],
+            "pairs": arguments["pairs"],
+            "process": arguments["process"],
+            "seed": asked.seed + 1000 * index,
+            "device": asked.device,
+            "launch_mode": "graph",
+            "launches": None if launches is None else launches[index],
+        }
+        found.append({"samples": pairs(request, lambda _: None)["samples"]})
+        gc.collect()
+        device_named(asked.device).release()
+    return {"finals": found}
+
+
+def _judged(
+    asked: _Asked,
+    workload: ProblemWorkload,
+    candidate: Candidate,
+    effort: Mapping[str, Any],
+    tell: Tell,
+) -> Judged:
+    simulated = asked.device == SIMULATED
+    if simulated and asked.source.sha256 is None:
+        return Judged(Judgement(None, NOT_JUDGED, unseen=(NOT_JUDGED,)), None)
+    given = Effort(**(dict(effort) or SCREEN_EFFORT))
+    return judged(
+        asked.source,
+        workload,
+        candidate,
+        asked.budget_pct,
+        "cpu" if simulated else asked.device,
+        given,
+        lambda: tell({"phase": "run"}),
+        elsewhere=bool(effort),
+    )
+
+
+def _screened(
+    asked: _Asked, arguments: Mapping[str, Any], workload: ProblemWorkload, candidate: Candidate
+) -> list[dict[str, Any]]:
+    device = device_named(asked.device)
+    device.seed(asked.seed + arguments["number"])
+    incumbent = arguments["incumbent"]
+    other = None if incumbent is None else reshaped(incumbent, Candidate)
+    sides = [recipe(asked.source, workload, one).build(device) for one in (other, candidate)]
+    rule = Rule(minimum_effect=arguments["minimum_effect"], alpha=0.05, looks=SCREEN_LOOKS)
+    rows = []
+    for name in arguments["regimes"]:
+        timer = pair(sides[0], sides[1], device, Regime(name))
+        comparison = SequentialComparison(rule)
+        base: list[float] = []
+        new: list[float] = []
+        while comparison.decision is Decision.CONTINUE:
+            taken = timer.take(comparison.pairs_wanted)
+            base += taken.baseline_us
+            new += taken.candidate_us
+            comparison.add(taken)
+        rows.append(_row(comparison.result(), base, new))
+    del sides
+    device.release()
+    return rows
+
+
+def _row(result: ComparisonResult, base: list[float], new: list[float]) -> dict[str, Any]:
+    s = result.speedup
+    return {
+        "regime": result.regime.value,
+        "incumbent_us": _median(base),
+        "candidate_us": _median(new),
+        "low": s.low,
+        "estimate": s.estimate,
+        "high": s.high,
+        "confidence": s.confidence,
+    }
+
+
+def _floor_us(workload: ProblemWorkload, regime: Regime, name: str | None) -> float | None:
+    if workload.product is None or name is None:
+        return None
+    traffic = implementation(BASELINE).traffic(workload.product, NumberFormat.parse("bf16"))
+    found = Floors(calibration(name)).of(traffic, regime)
+    return None if found is None else found.time_us
+
+
+def _fields(found: Judged) -> dict[str, Any]:
+    fields = asdict(found.judgement)
+    reason = found.judgement.reason
+    return {**fields, "reason": reason and reason.value, "unseen": list(fields["unseen"])}
+
+
+def _workload(fields: Mapping[str, Any]) -> ProblemWorkload:
+    return reshaped(fields, ProblemWorkload)
+
+
+def _median(values: Any) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return float(ordered[middle])
+    return float((ordered[middle - 1] + ordered[middle]) / 2)

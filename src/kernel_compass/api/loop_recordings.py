@@ -1,0 +1,84 @@
+"""Recordings as problems of the loop: the same workloads and spaces, from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernel_compass.records.loop_recording import (
+    LoopRecording,
+    RecordedCandidate,
+    RecordedWorkload,
+)
+from kernel_compass.records.problem import ProblemDescription
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.recorded_space import PointFailure, RecordedSpace
+from kernel_compass.records.search_space import CandidateSpace
+from kernel_compass.records.trial import Reason
+
+ERROR_BUDGET_PCT = 3.0
+_FAILURES = {
+    PointFailure.COMPILE: Reason.BUILD_FAILED,
+    PointFailure.LAUNCH: Reason.RAISED,
+    PointFailure.WRONG: Reason.WRONG_RESULT,
+}
+
+
+def recorded_problem(recording: LoopRecording) -> ProblemDescription:
+    """The problem that was recorded."""
+    workloads = tuple(one.workload for one in recording.workloads)
+    return ProblemDescription(recording.target, workloads, ("weight",), ERROR_BUDGET_PCT)
+
+
+def recorded_spaces(
+    recording: LoopRecording, formats: Sequence[str] = ()
+) -> dict[str, tuple[CandidateSpace, ...]]:
+    """What was recorded of each workload, as spaces.
+
+    Args:
+        recording: all of it.
+        formats: those that may be tried; none = all.
+    """
+    return {one.workload.name: _spaces(one, formats) for one in recording.workloads}
+
+
+def candidates_of(space: RecordedSpace) -> tuple[RecordedCandidate, ...]:
+    """The points of a recorded space as candidates of a recording."""
+    return tuple(
+        RecordedCandidate(
+            space.implementation,
+            space.format.name,
+            "",
+            point.config,
+            {}
+            if point.warm_us is None or point.cold_us is None
+            else {Regime.WARM: point.warm_us, Regime.COLD: point.cold_us},
+            None if point.failure is None else _FAILURES[point.failure],
+            point.detail or "",
+            None if point.error is None else 100 * point.error,
+        )
+        for point in space.points
+    )
+
+
+def _spaces(one: RecordedWorkload, formats: Sequence[str]) -> tuple[CandidateSpace, ...]:
+    families: dict[tuple[str, str | None], list[RecordedCandidate]] = {}
+    for candidate in one.candidates:
+        if not formats or candidate.format is None or candidate.format in formats:
+            key = candidate.implementation, candidate.format
+            families.setdefault(key, []).append(candidate)
+    return tuple(_space(found, one) for found in families.values())
+
+
+def _space(found: Sequence[RecordedCandidate], workload: RecordedWorkload) -> CandidateSpace:
+    first = found[0]
+    regimes = [r for r in workload.baseline_us if any(r in c.estimates_us for c in found)]
+    return CandidateSpace(
+        first.implementation,
+        tuple(dict(c.config) for c in found),
+        first.format,
+        first.source,
+        {r: tuple(c.estimates_us.get(r) for c in found) for r in regimes},
+        dict(first.floors_us),
+        dict(workload.bounds),
+        basis="recorded estimates",
+    )

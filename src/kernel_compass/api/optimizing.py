@@ -1,0 +1,503 @@
+"""`optimize`: wires a problem, an executor, a ledger and the proposers to the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from kernel_compass import __version__
+from kernel_compass.api.calibrations import (
+    calibration,
+    machine_calibration,
+    shipped_calibrations,
+)
+from kernel_compass.api.dispatch_sources import source_hashes
+from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
+from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SPACES
+from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus, local_workers
+from kernel_compass.api.problems import describe_problem, problem_source
+from kernel_compass.api.proving import ensure_self_test
+from kernel_compass.api.static_pruning import default_folder
+from kernel_compass.codec import loop_recording
+from kernel_compass.codec.canonical import plain, reshaped
+from kernel_compass.errors import (
+    CalibrationError,
+    MeasurementCause,
+    MeasurementError,
+    StudyError,
+    UsageError,
+)
+from kernel_compass.execution.recorded_executor import RecordedExecutor
+from kernel_compass.kernels.providers.registry import implementation
+from kernel_compass.measurement.calibration_store import path_of
+from kernel_compass.optimizer.dispatch_file import merge
+from kernel_compass.optimizer.ledger import Ledger, read_study, trial_sha256
+from kernel_compass.optimizer.ledger_home import find_study, new_identifier
+from kernel_compass.optimizer.ledger_memory import RejectionMemory
+from kernel_compass.optimizer.loop import BaselineFailed, run_loop
+from kernel_compass.optimizer.loop_setup import LoopSetup, Spaces, Tell, ends_of
+from kernel_compass.optimizer.loop_tasks import TaskMaker
+from kernel_compass.optimizer.proposers.providers import Providers
+from kernel_compass.optimizer.proposers.rules import Rules
+from kernel_compass.optimizer.proposers.search import Search
+from kernel_compass.optimizer.search.strategies import NAMES
+from kernel_compass.process_family import termination_raises
+from kernel_compass.records.dispatch import (
+    DispatchEntry,
+    GpuModel,
+    RegimeWin,
+    WorkloadPattern,
+    token_ranges,
+)
+from kernel_compass.records.environment import Environment
+from kernel_compass.records.execution import Task
+from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, LoopOptions, Stage, Why
+from kernel_compass.records.loop_contracts import Executor, Proposer
+from kernel_compass.records.loop_recording import LoopRecording
+from kernel_compass.records.number_format import NumberFormat
+from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.rejected import Idea
+from kernel_compass.records.search_space import CandidateSpace
+from kernel_compass.records.study import RecordedStudy, Study, StudyLimits, StudyRequest
+from kernel_compass.records.trial import Candidate, Trial
+from kernel_compass.records.workload import Op
+from kernel_compass.validation.self_test import CheatResult
+
+EVALUATING = "kernel_compass.api.evaluating"
+RECORDED = "recorded:"
+BOTH = (Regime.COLD, Regime.WARM)
+SPACES_TIMEOUT_S = 240.0
+MOST_CONFIGS = 400
+"""Of a space; the rest is by estimate not worth knowing."""
+_BYTES_OF_16_BITS = 2
+MOST_MINUTES = 24 * 60.0
+STOPPED = 130
+"""Exit code of a run that the user stopped."""
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """What a run of a study came to."""
+
+    recorded: RecordedStudy
+    """Everything in its ledger."""
+    folder: Path
+    end: LoopEnd
+
+    @property
+    def exit_code(self) -> int:
+        """0; of a run that the user stopped, as of any other that was interrupted."""
+        return STOPPED if self.end.why is Why.STOPPED else 0
+
+
+@dataclass
+class Place:
+    """Where a study runs, and what is there to be tried."""
+
+    executor: Executor
+    device: str
+    """As tasks are told."""
+    environment: Environment
+    problem: ProblemDescription
+    calibration: str | None
+    spaces: Spaces = field(default_factory=dict)
+    keeps_memory: bool = False
+
+
+def optimize(
+    request: StudyRequest,
+    device: str = "cuda",
+    tell: Tell = lambda _: None,
+    options: LoopOptions | None = None,
+    identifier: str | None = None,
+    folder: Path | None = None,
+) -> Optimized:
+    """Run a new study.
+
+    Args:
+        request: the problem, regimes, budget, limits.
+        device: `cuda` (all GPUs), `cuda:N`, `simulated`, or `recorded:FILE`.
+        tell: told of everything as it happens.
+        options: how the loop works.
+        identifier: of the study; default: from the time and the target.
+        folder: of its ledger; default: the study's place in the user's data folder.
+
+    Raises:
+        UsageError: there is no such problem or device.
+        JudgeError: the judge did not prove itself on this machine.
+        MeasurementError: the baseline cannot be timed, or no worker can be started.
+        StudyError: the study cannot be recorded.
+    """
+    options = options or LoopOptions()
+    name = identifier or new_identifier(request.source.target)
+    request = replace(request, options={**_kept(options), **_of_device(device)})
+    _prove(request, tell)
+    began = time.monotonic()
+    with placed(request, name) as place:
+        study = Study(name, request, place.environment)
+        with Ledger.create(study, folder) as ledger:
+            return _run(place, request, ledger, tell, began)
+
+
+def resume_study(name: str, tell: Tell = lambda _: None) -> Optimized:
+    """Go on with a study where an earlier run was ended; one that is finished is told again.
+
+    Args:
+        name: of the study, its beginning, `last`, or its folder.
+        tell: told of everything, what earlier runs found too.
+
+    Raises:
+        StudyError: there is none, another process writes it, or the machine is another one.
+    """
+    folder = find_study(name)
+    before = read_study(folder).study
+    _prove(before.request, tell)
+    began = time.monotonic()
+    with placed(before.request, before.identifier) as place:
+        _check_same(before.environment, place.environment)
+        with Ledger.resume(folder) as ledger:
+            return _run(place, before.request, ledger, tell, began)
+
+
+def _run(
+    place: Place, request: StudyRequest, ledger: Ledger, tell: Tell, began: float
+) -> Optimized:
+    study = ledger.recorded.study.identifier
+    options = _options(request)
+    budget = request.error_budget_pct
+    maker = TaskMaker(
+        EVALUATING,
+        request.source,
+        place.device,
+        request.seed,
+        place.problem.error_budget_pct if budget is None else budget,
+        options,
+        place.calibration,
+    )
+    setup = LoopSetup(
+        place.problem,
+        request,
+        maker,
+        place.spaces,
+        lambda spaces, baselines: _proposers(place, request, options, spaces, baselines),
+        lambda workload, trial, environment: entry_of(
+            study, request.regimes, workload, trial, environment or place.environment
+        ),
+        tuple(regime for regime in BOTH if regime not in request.regimes),
+        lambda workload, candidate: _idea(place, request, workload, candidate),
+        RejectionMemory() if place.keeps_memory else None,
+    )
+    try:
+        end = run_loop(setup, place.executor, ledger, time.monotonic, tell, began)
+    except BaselineFailed as error:
+        raise MeasurementError(
+            MeasurementCause.CALLABLE_FAILED,
+            f"The baseline of {error.workload} cannot be timed: {error.failure.detail}",
+            f"Mend it, then `kernel-compass optimize --resume {study}`.",
+        ) from None
+    return Optimized(ledger.recorded, ledger.folder, end)
+
+
+def _prove(request: StudyRequest, tell: Tell) -> None:
+    """No run starts where the judge would judge and has not proved itself.
+
+    Raises:
+        JudgeError: it missed a cheat.
+        UsageError: there is no such device.
+        MeasurementError: this machine shows no such GPU.
+    """
+    device = str(request.options["device"])
+    if device.startswith(RECORDED) or device == CPU:
+        return
+    if device == SIMULATED and request.source.sha256 is None:
+        return
+
+    if device != SIMULATED:
+        chosen_gpus(device)  # a GPU that is not there is said at once
+
+    def told(result: CheatResult) -> None:
+        found = result.found.value if result.found else "NOT CAUGHT"
+        tell(LoopEvent(Stage.PROOF, f"the judge proves itself: {result.name}: {found}"))
+
+    ensure_self_test(CPU if device == SIMULATED else "cuda:0", told)
+
+
+def _proposers(
+    place: Place,
+    request: StudyRequest,
+    options: LoopOptions,
+    spaces: Spaces,
+    baselines: Mapping[str, Baseline],
+) -> list[Proposer]:
+    weights = {
+        one.name: _BYTES_OF_16_BITS * one.product.weights
+        for one in place.problem.workloads
+        if one.product is not None
+    }
+    return [
+        Providers(spaces, baselines, weights),
+        Rules(spaces, baselines, weights),
+        Search(spaces, baselines, weights, request.strategy, request.seed, options.width),
+    ]
+
+
+def entry_of(
+    study: str,
+    regimes: Sequence[Regime],
+    workload: ProblemWorkload,
+    trial: Trial,
+    environment: Environment,
+) -> DispatchEntry | None:
+    """An accepted trial as a rule for run time; `None` where the workload is no product."""
+    product = workload.product
+    if product is None:
+        return None
+    candidate, device = trial.proposal.candidate, environment.device
+    return DispatchEntry(
+        WorkloadPattern(
+            product.op,
+            1 if product.op is Op.LINEAR else product.heads,
+            product.reduction,
+            product.columns,
+            token_ranges([product.tokens]),
+        ),
+        GpuModel(
+            device.name or "unknown GPU",
+            device.compute_capability or "0.0",
+            device.sm_count or 1,
+        ),
+        tuple(RegimeWin(r.regime, r.speedup) for r in trial.results if r.regime in regimes),
+        candidate,
+        study,
+        trial.number,
+        trial_sha256(trial),
+        trial.fidelity_error_pct,
+        trial.format_error_pct,
+        trial.added_bytes,
+        _files(candidate),
+    )
+
+
+def _files(candidate: Candidate) -> dict[str, str]:
+    try:
+        return source_hashes(implementation(candidate.implementation))
+    except UsageError:  # of a recording or a problem's file
+        return {}
+
+
+def _idea(
+    place: Place, request: StudyRequest, workload: ProblemWorkload, candidate: Candidate
+) -> Idea:
+    e, device = place.environment, place.environment.device
+    versions = {
+        "driver": e.driver,
+        "torch": e.torch,
+        "triton": e.triton,
+        "kernel_compass": __version__,
+    }
+    text = repr(sorted(_files(candidate).items()))
+    return Idea(
+        candidate,
+        workload.name,
+        GpuModel(device.name or "", device.compute_capability or "", device.sm_count or 0),
+        request.regimes,
+        versions,
+        hashlib.sha256(text.encode()).hexdigest(),
+    )
+
+
+@contextmanager
+def placed(request: StudyRequest, study: str) -> Iterator[Place]:
+    """The place that a request names, ready; nothing of it is left afterwards."""
+    device = str(request.options["device"])
+    with termination_raises():
+        if device.startswith(RECORDED):
+            yield _recorded(request, device)
+            return
+        if device == CPU:
+            found = "On a CPU nothing is timed."
+            raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
+        with local_workers(device, study) as (executor, inside):
+            yield _surveyed(request, executor, inside)
+
+
+def _recorded(request: StudyRequest, device: str) -> Place:
+    recording = _recording(device)
+    digest = request.options.get("recording_sha256")
+    if digest is not None and digest != _of_device(device)["recording_sha256"]:
+        found = f"{device.removeprefix(RECORDED)} is not the recording that the study was begun on."
+        raise StudyError(found, "Restore it, or start a new study.")
+    return Place(
+        RecordedExecutor(recording),
+        "recorded",
+        recording.environment,
+        recorded_problem(recording),
+        None,
+        recorded_spaces(recording, request.formats),
+    )
+
+
+def _surveyed(request: StudyRequest, executor: Executor, device: str) -> Place:
+    """Ask a worker what machine it is, and what there is for it."""
+    problem = describe_problem(request.source, executor, CPU if device == SIMULATED else device)
+    said = _asked(executor, [Task("machine", MACHINE, {"device": device})])["machine"]
+    environment = reshaped(said["environment"], Environment)
+    name = _calibration(environment.device.name, device)
+    place = Place(executor, device, environment, problem, name, keeps_memory=device != SIMULATED)
+    if request.source.sha256 is not None:
+        place.spaces = {one.name: _own_spaces(problem) for one in problem.workloads}
+        return place
+    common = {
+        "formats": list(request.formats or FORMATS),
+        "device": device,
+        "calibration": name,
+        "static": _options(request).static,
+        "most": MOST_CONFIGS,
+        "folder": str(default_folder()),
+    }
+    tasks = [
+        Task(one.name, SPACES, {"workload": plain(one), **common}, SPACES_TIMEOUT_S)
+        for one in problem.workloads
+    ]
+    found = _asked(executor, tasks)
+    place.spaces = {
+        name: tuple(reshaped(one, CandidateSpace) for one in answer["spaces"])
+        for name, answer in found.items()
+    }
+    return place
+
+
+def _own_spaces(problem: ProblemDescription) -> tuple[CandidateSpace, ...]:
+    """The candidates that a problem's file brings; nothing is known of them beforehand."""
+    return tuple(
+        CandidateSpace(one.name, one.space, source=problem.name) for one in problem.candidates
+    )
+
+
+def _asked(executor: Executor, tasks: Sequence[Task]) -> dict[str, Mapping[str, Any]]:
+    found = {}
+    for end in ends_of(executor, tasks):
+        if end.answer is None:
+            detail = end.failure.detail if end.failure else "no answer"
+            raise MeasurementError(
+                MeasurementCause.WORKER_DIED,
+                f"A worker could not say what there is ({end.identifier}): {detail}",
+                "Look at `kernel-compass doctor`.",
+            )
+        found[end.identifier] = end.answer
+    return found
+
+
+def _calibration(gpu: str | None, device: str) -> str | None:
+    """The calibration that floors rest on: this machine's own, or the one of its name."""
+    if device == SIMULATED:
+        return "h200"
+    try:
+        own = machine_calibration(gpu)
+        if own is not None:
+            return str(path_of(own.environment.device.name, own.environment.driver))
+        return next((n for n in shipped_calibrations() if _is_of(n, gpu)), None)
+    except CalibrationError:
+        return None
+
+
+def _is_of(shipped: str, gpu: str | None) -> bool:
+    return calibration(shipped).environment.device.name == gpu
+
+
+def _recording(device: str) -> LoopRecording:
+    return loop_recording.read(Path(device.removeprefix(RECORDED)))
+
+
+def _of_device(device: str) -> dict[str, str]:
+    """What a study keeps of the device that it was begun on."""
+    if not device.startswith(RECORDED):
+        return {"device": device}
+    path = Path(device.removeprefix(RECORDED)).resolve()
+    if not path.is_file():
+        raise UsageError(f"There is no recording {path}.", "Name recorded:FILE.")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"device": f"{RECORDED}{path}", "recording_sha256": digest}
+
+
+def _kept(options: LoopOptions) -> dict[str, Any]:
+    return {one.name: getattr(options, one.name) for one in fields(options)}
+
+
+def _options(request: StudyRequest) -> LoopOptions:
+    """As they were when the study was begun."""
+    known = {one.name for one in fields(LoopOptions)}
+    return LoopOptions(**{k: v for k, v in request.options.items() if k in known})  # type: ignore[arg-type]
+
+
+def _check_same(before: Environment, now: Environment) -> None:
+    """Times of two machines or versions do not belong into one study.
+
+    Raises:
+        StudyError: they differ.
+    """
+    was = {"GPU": before.device.name, "torch": before.torch, "triton": before.triton}
+    has = {"GPU": now.device.name, "torch": now.torch, "triton": now.triton}
+    was |= {"driver": before.driver, "kernel-compass": before.kernel_compass}
+    has |= {"driver": now.driver, "kernel-compass": now.kernel_compass}
+    other = [f"{name} was {was[name]} and is {has[name]}" for name in was if was[name] != has[name]]
+    if other:
+        found = f"The study was begun elsewhere: {'; '.join(other)}."
+        raise StudyError(found, "Start a new one: what was measured there says nothing here.")
+
+
+def study_request(
+    target: str,
+    regimes: Sequence[str] = ("cold", "warm"),
+    tokens: Sequence[int] | None = None,
+    tp: int | None = None,
+    budget_pct: float | None = None,
+    formats: Sequence[str] = (),
+    minutes: float | None = None,
+    trials: int | None = None,
+    strategy: str = "model",
+    seed: int = 0,
+) -> StudyRequest:
+    """What decides a study, from plain words.
+
+    Raises:
+        UsageError: one of them names nothing.
+    """
+    if strategy not in NAMES:
+        found = f"There is no strategy {strategy!r}."
+        raise UsageError(found, f"Take one of {', '.join(NAMES)}.")
+    if minutes is not None and not 0 < minutes <= MOST_MINUTES:
+        found = f"{minutes:g} minutes cannot be spent."
+        raise UsageError(found, f"Give more than 0, and {MOST_MINUTES:g} at most.")
+    return StudyRequest(
+        problem_source(target, tokens, tp),
+        tuple(dict.fromkeys(_regime(word) for word in regimes)),
+        budget_pct,
+        tuple(NumberFormat.parse(word).name for word in formats),
+        StudyLimits(minutes, trials),
+        seed,
+        strategy,
+    )
+
+
+def apply_study(name: str, folder: Path, table: Path) -> None:
+    """Merge what a study accepted into a dispatch table.
+
+    Raises:
+        StudyError: the study or the table cannot be used.
+    """
+    recorded = read_study(folder)
+    merge(table, recorded.entries, {name: recorded.study.environment})
+
+
+def _regime(word: str) -> Regime:
+    found = next((regime for regime in BOTH if regime.value == word.strip().lower()), None)
+    if found is None:
+        raise UsageError(f"There is no regime {word!r} to win in.", "Name cold, warm, or both.")
+    return found

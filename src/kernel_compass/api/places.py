@@ -1,0 +1,65 @@
+"""Where tasks run: workers of this machine, for a device that was named."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
+from kernel_compass.execution.local_executor import LocalExecutor
+from kernel_compass.profiling.visible_gpus import visible_gpus
+
+CPU, SIMULATED = "cpu", "simulated"
+PRELOAD = ("torch", "torch._dynamo")
+"""The second wraps a function of the first when it is imported: no task's doing."""
+
+
+def default_device() -> str:
+    """The first GPU where there is one, else the CPU."""
+    return "cuda:0" if visible_gpus() else CPU
+
+
+@contextmanager
+def local_workers(device: str, study: str = "") -> Iterator[tuple[LocalExecutor, str]]:
+    """Workers for a device, and what the device is called in there.
+
+    Args:
+        device: `cuda` (all GPUs), `cuda:N`, `cpu` or `simulated`.
+        study: its name is in the mark of every process.
+
+    Raises:
+        UsageError: there is no such device.
+        MeasurementError: this machine shows no such GPU, or workers cannot be started.
+    """
+    on_gpu = device not in (CPU, SIMULATED)
+    gpus = chosen_gpus(device) if on_gpu else ()
+    preload = [*PRELOAD, *(["triton"] if on_gpu else [])]
+    inside = "cuda:0" if on_gpu else device  # a worker sees its own GPU alone
+    folder = Path(tempfile.mkdtemp(prefix="kernel-compass-"))
+    try:
+        with LocalExecutor(folder, gpus=gpus, study=study, preload=preload) as executor:
+            yield executor, inside
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def chosen_gpus(device: str) -> tuple[str, ...]:
+    """The UUIDs of the GPUs that a device names.
+
+    Raises:
+        UsageError: it names none.
+        MeasurementError: this machine shows no such GPU.
+    """
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or (index and not (index.isascii() and index.isdecimal())):
+        raise UsageError(f"{device!r} is no device.", "Name cuda:0, cuda:1, ..., cpu.")
+    gpus = [gpu.uuid for gpu in visible_gpus()]
+    if not gpus or (index and int(index) >= len(gpus)):
+        found = f"This machine shows {len(gpus)} GPUs, and {device} is none of them."
+        raise MeasurementError(
+            MeasurementCause.NO_GPU, found, "Look at `kernel-compass doctor`, or name cpu."
+        )
+    return (gpus[int(index)],) if index else tuple(gpus)

@@ -1,0 +1,181 @@
+"""`kernel-compass optimize`: a problem to accepted entries of a dispatch table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernel_compass.cli.agreeing import agree_to_run
+from kernel_compass.cli.optimize_view import View, view_of
+from kernel_compass.cli.output import emit
+from kernel_compass.cli.shapes import budget_pct_of, tokens_of
+from kernel_compass.cli.table_options import words_of
+from kernel_compass.errors import UsageError
+
+MINUTES = 5.0
+"""Where no limit is given."""
+
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TARGET]",
+        help="mla:MODEL, bmm:HxMxKxN, linear:MxNxK, or a problem's file. Not with --resume.",
+    ),
+]
+RegimeOption = Annotated[
+    str, typer.Option("--regime", metavar="R,R", help="Where a candidate has to win: cold, warm.")
+]
+TokensOption = Annotated[
+    str | None,
+    typer.Option("--tokens", metavar="N,N,...", help="Batch sizes. Of a model: 1,16,64."),
+]
+TpOption = Annotated[
+    int | None,
+    typer.Option("--tp", metavar="N", min=1, help="Of a model: GPUs it is split over."),
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="3%", help="Largest relative error against full precision."),
+]
+FormatsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--formats", metavar="F,F,...", help="Number formats to try: bf16, w8a16_fp8, w4a16_gk, ..."
+    ),
+]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes", metavar="N", help=f"Time, the hold-out included. Default: {MINUTES:g}."
+    ),
+]
+TrialsOption = Annotated[
+    int | None, typer.Option("--trials", metavar="N", min=1, help="Screens at most.")
+]
+StrategyOption = Annotated[
+    str, typer.Option("--strategy", help="Of the search: model, exhaustive, random, optuna.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of draws and ties.")]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="STUDY", help="Go on with a study; `last` is the last one."),
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Ask nothing: what is accepted goes into the table.")
+]
+TableOption = Annotated[
+    Path | None,
+    typer.Option("--table", metavar="FILE", help="The dispatch table. Default: compass.json."),
+]
+OptimizeJsonOption = Annotated[
+    bool, typer.Option("--json", help="The study's document, and nothing else, at the end.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Nothing while it runs.")]
+JsonLinesOption = Annotated[
+    bool, typer.Option("--json-lines", help="Every event as a line of JSON while it runs.")
+]
+OptimizeDeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="cuda (all GPUs), cuda:0, ..., simulated, or recorded:FILE.",
+    ),
+]
+DEFAULT_TABLE = Path("compass.json")
+
+
+def optimize(
+    target: TargetArgument = None,
+    regime: RegimeOption = "cold,warm",
+    tokens: TokensOption = None,
+    tp: TpOption = None,
+    budget: BudgetOption = None,
+    formats: FormatsOption = None,
+    minutes: MinutesOption = None,
+    trials: TrialsOption = None,
+    strategy: StrategyOption = "model",
+    seed: SeedOption = 0,
+    resume: ResumeOption = None,
+    yes: YesOption = False,
+    table: TableOption = None,
+    json: OptimizeJsonOption = False,
+    quiet: QuietOption = False,
+    json_lines: JsonLinesOption = False,
+    device: OptimizeDeviceOption = "cuda",
+) -> int:
+    """Try what there is for a problem, and accept what fresh processes confirm.
+
+    Measures the baseline, works where most is to be won, tries every implementation and searches
+    its configurations; each candidate is judged, then timed beside the baseline. The best go
+    through a hold-out in fresh processes; only that accepts. Everything is in the study's ledger:
+    --resume goes on after any end.
+    """
+    _check(target, resume, (json, quiet, json_lines))
+    from kernel_compass import api
+    from kernel_compass.api.replaying import study_files
+    from kernel_compass.codec.study_document import encode
+
+    view = view_of(quiet or json, json_lines)
+    with view:
+        if resume is not None:
+            agree_to_run(study_files(resume), yes)
+            found = api.resume_study(resume, view.tell)
+        else:
+            assert target is not None
+            request = api.study_request(
+                target,
+                regimes=words_of(regime),
+                tokens=None if tokens is None else tokens_of(tokens),
+                tp=tp,
+                budget_pct=None if budget is None else budget_pct_of(budget),
+                formats=words_of(formats or ""),
+                minutes=MINUTES if minutes is None and trials is None else minutes,
+                trials=trials,
+                strategy=strategy,
+                seed=seed,
+            )
+            agree_to_run(files_of(request.source), yes)
+            found = api.optimize(request, device, view.tell)
+    if json:
+        emit(encode(found.recorded).decode(), None)
+    view.close_with(found)
+    _apply(view, found, yes, table)
+    return int(found.exit_code)
+
+
+def files_of(source: object) -> list[tuple[Path, str]]:
+    """The file whose code a problem runs, where it is one."""
+    sha256 = source.sha256  # type: ignore[attr-defined]
+    return [] if sha256 is None else [(Path(source.target), sha256)]  # type: ignore[attr-defined]
+
+
+def _check(target: str | None, resume: str | None, forms: tuple[bool, ...]) -> None:
+    """A target or a study, and one form of output.
+
+    Raises:
+        UsageError: neither, or both.
+    """
+    if (target is None) == (resume is None):
+        found = "Both a target and a study are named." if target else "Nothing is to be optimized."
+        raise UsageError(found, "Name a target, mla:deepseek-v3 say, or --resume STUDY.")
+    if sum(forms) > 1:
+        raise UsageError("--json, --quiet and --json-lines exclude each other.", "Pass one.")
+
+
+def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:
+    """Put what was accepted into the table: it was named, or the user says so."""
+    from kernel_compass import api
+
+    entries = found.recorded.entries  # type: ignore[attr-defined]
+    name = found.recorded.study.identifier  # type: ignore[attr-defined]
+    if not entries:
+        return
+    place = table or DEFAULT_TABLE
+    if not (yes or table is not None or view.agrees(len(entries), place)):
+        view.say(f"Not applied. Apply it: kernel-compass optimize --resume {name} --table {place}")
+        return
+    api.apply_study(name, found.folder, place)  # type: ignore[attr-defined]
+    view.say(f"Written to {place}. Take it back: kernel-compass revert {name} --table {place}")

@@ -1,0 +1,81 @@
+"""How much may be tried: minutes and trials, with room for the hold-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_compass.records.loop import LoopOptions, Why
+from kernel_compass.records.study import StudyLimits
+
+FIRST_SCREEN_S = 5.0
+"""What a screen takes until one was seen."""
+PROCESS_S = 4.0
+"""What a fresh process takes before it measures."""
+OF_A_SCREEN = 0.8
+"""A finalist's part in one process, as a share of a screen."""
+
+
+class LoopBudget:
+    """What is left of a study's limits.
+
+    Args:
+        limits: of the study; the minutes of a resumed one count anew.
+        options: of the hold-out.
+        clock: seconds, monotonic.
+        began: when the minutes began; `None` = now.
+    """
+
+    def __init__(
+        self,
+        limits: StudyLimits,
+        options: LoopOptions,
+        clock: Callable[[], float],
+        began: float | None = None,
+    ) -> None:
+        self._limits, self._options, self._clock = limits, options, clock
+        self._start = clock() if began is None else began
+        self._screens = 0
+        self._screen_s = 0.0
+        self.trials = 0
+        """Screened in the whole study, by earlier runs too."""
+
+    def screened(self, wall_s: float | None) -> None:
+        """Count a screen; `None` = an earlier run made it."""
+        self.trials += 1
+        if wall_s is not None:
+            self._screens += 1
+            self._screen_s += wall_s
+
+    @property
+    def left_s(self) -> float | None:
+        """Until the minutes are over; `None` = there is no limit."""
+        if self._limits.minutes is None:
+            return None
+        return max(60 * self._limits.minutes - (self._clock() - self._start), 0.0)
+
+    @property
+    def trials_left(self) -> int | None:
+        """Screens that are left; `None` = there is no limit."""
+        return None if self._limits.trials is None else max(self._limits.trials - self.trials, 0)
+
+    def over(self, finalists: int) -> Why | None:
+        """Why no more is screened, with so many finalists waiting; `None` = go on."""
+        if self.trials_left == 0:
+            return Why.TRIALS
+        left = self.left_s
+        if left is None:
+            return None
+        assert self._limits.minutes is not None
+        share = self._options.finals_share * 60 * self._limits.minutes
+        return Why.MINUTES if left <= max(self.finals_s(finalists), share) else None
+
+    def has_room(self, finalists: int) -> bool:
+        """Whether a hold-out of so many still fits into the minutes."""
+        left = self.left_s
+        return left is None or self.finals_s(finalists) <= left
+
+    def finals_s(self, finalists: int) -> float:
+        """What a hold-out of so many will take, estimated from the screens."""
+        mean = self._screen_s / self._screens if self._screens else FIRST_SCREEN_S
+        processes = self._options.processes
+        return processes * PROCESS_S + finalists * mean * (1 + OF_A_SCREEN * processes)

@@ -1,0 +1,130 @@
+"""What the loop asks an executor for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_compass.codec.canonical import plain
+from kernel_compass.records.execution import Task
+from kernel_compass.records.loop import LoopOptions
+from kernel_compass.records.problem import ProblemSource, ProblemWorkload
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.trial import Candidate
+
+BASELINE, SCREEN, FINALS = "baseline_task", "screen_task", "finals_task"
+"""What the functions are called, in whatever module answers them."""
+Final = tuple[ProblemWorkload, Candidate]
+
+
+@dataclass(frozen=True)
+class TaskMaker:
+    """Makes tasks; what they have in common is here."""
+
+    module: str
+    """Where the functions are: `kernel_compass.api.evaluating`."""
+    source: ProblemSource
+    device: str
+    """`cuda:0`, `simulated`, ..."""
+    seed: int
+    budget_pct: float
+    options: LoopOptions
+    calibration: str | None = None
+    """What floors rest on."""
+
+    def baseline(self, workload: ProblemWorkload, regimes: Sequence[Regime]) -> Task:
+        """Times and floors of what is to be beaten."""
+        asked = {"workload": plain(workload), "regimes": _words(regimes)}
+        return self._task(f"baseline {workload.name}", BASELINE, asked, self.options.run_timeout_s)
+
+    def screen(
+        self,
+        number: int,
+        workload: ProblemWorkload,
+        candidate: Candidate,
+        regimes: Sequence[Regime],
+    ) -> Task:
+        """Judge a candidate and time it beside the baseline, in one process."""
+        return self._tried(f"screen {number}", number, workload, candidate, regimes, {})
+
+    def judge(self, number: int, workload: ProblemWorkload, candidate: Candidate) -> Task:
+        """Judge a finalist with all there is, and time nothing."""
+        full = {"seeds": 3, "repeats": 40, "repeat_s": 2.0}
+        return self._tried(f"judge {number}", number, workload, candidate, (), full)
+
+    def finals(
+        self,
+        process: int,
+        finals: Sequence[Final],
+        regimes: Sequence[Regime],
+        launches: Sequence[Mapping[str, int]] | None,
+        name: str = "finals",
+    ) -> Task:
+        """Samples of a hold-out, of one fresh process for all finalists.
+
+        Args:
+            process: its number, from 0.
+            finals: what is timed, each beside its baseline.
+            regimes: in each of them.
+            launches: of each final, n of each regime, as the first process chose them.
+            name: of the task.
+        """
+        asked = {
+            "finals": [{"workload": plain(w), "candidate": plain(c)} for w, c in finals],
+            "regimes": _words(regimes),
+            "process": process,
+            "pairs": self.options.pairs,
+            "launches": None if launches is None else [dict(one) for one in launches],
+        }
+        timeout = self.options.finals_timeout_s
+        return self._task(f"{name} {process}", FINALS, asked, timeout, fresh=True)
+
+    def _tried(
+        self,
+        identifier: str,
+        number: int,
+        workload: ProblemWorkload,
+        candidate: Candidate,
+        regimes: Sequence[Regime],
+        effort: Mapping[str, int | float],
+    ) -> Task:
+        asked = {
+            "workload": plain(workload),
+            "candidate": plain(candidate),
+            "incumbent": None,  # the problem's baseline: one yardstick for all trials
+            "regimes": _words(regimes),
+            "effort": dict(effort),
+            "number": number,
+        }
+        return self._task(identifier, SCREEN, asked, self.options.run_timeout_s)
+
+    def _task(
+        self,
+        identifier: str,
+        function: str,
+        asked: Mapping[str, Any],
+        run_timeout_s: float,
+        fresh: bool = False,
+    ) -> Task:
+        common = {
+            "source": plain(self.source),
+            "device": self.device,
+            "seed": self.seed,
+            "budget_pct": self.budget_pct,
+            "calibration": self.calibration,
+            "minimum_effect": self.options.minimum_effect,
+        }
+        compile_timeout_s = self.options.compile_timeout_s
+        return Task(
+            identifier,
+            f"{self.module}:{function}",
+            {**common, **asked},
+            compile_timeout_s,
+            run_timeout_s,
+            fresh,
+        )
+
+
+def _words(regimes: Sequence[Regime]) -> list[str]:
+    return [regime.value for regime in regimes]

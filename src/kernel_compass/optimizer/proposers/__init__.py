@@ -1,0 +1,1 @@
+"""Sources of candidates: one contract, a file each."""

@@ -1,0 +1,70 @@
+"""What a study came to, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kernel_compass.records.loop import Baseline, LoopEnd
+from kernel_compass.records.selection import PassedOver
+from kernel_compass.records.study import RecordedStudy
+from kernel_compass.records.trial import Outcome, Trial
+from kernel_compass.report.phrases import count_text, plain
+from kernel_compass.units import bytes_text, percent_text
+
+
+def optimized_text(recorded: RecordedStudy, end: LoopEnd) -> str:
+    """Each workload with its verdict, then why the others were rejected, and what to do next."""
+    study = recorded.study
+    lines = ["", f"{study.identifier}: {end.detail}", ""]
+    for name, baseline in end.baselines.items():
+        lines += _workload(name, baseline, end)
+    lines += ["", *_rejections(recorded)]
+    lines.append(f"Every trial: kernel-compass show {study.identifier}")
+    if end.why.value == "stopped":
+        lines.append(f"Go on with it: kernel-compass optimize --resume {study.identifier}")
+    return "\n".join(lines) + "\n"
+
+
+def _workload(name: str, baseline: Baseline, end: LoopEnd) -> list[str]:
+    times = ", ".join(
+        f"{o.regime.value} {o.time_us:.2f} us"
+        + (f" ({o.time_us / o.floor_us:.2f} x its floor)" if o.floor_us else "")
+        for o in baseline.regimes
+    )
+    best = end.best.get(name)
+    found = [f"{plain(name)}: baseline {times}"]
+    if best is None:
+        passed = (s for s in end.selected if s.workload == name and s.passed_over)
+        why = next((s.why for s in passed if s.passed_over is not PassedOver.NO_FLOOR), None)
+        return [*found, f"  nothing accepted: {why or 'nothing was faster in every regime'}"]
+    return [*found, *_best(best)]
+
+
+def _best(trial: Trial) -> list[str]:
+    c = trial.proposal.candidate
+    config = " ".join(f"{key}={value}" for key, value in sorted(c.config.items()) if value != "")
+    accepted = trial.outcome is Outcome.ACCEPTED
+    word = "accepted" if accepted else "best so far, not confirmed"
+    rows = [f"  {word}: {plain(c.implementation)} {c.format or ''} (trial {trial.number})"]
+    for r in trial.results:
+        s = r.speedup
+        rows.append(
+            f"    {r.regime.value:<5} {s.estimate:.3f}x [{s.low:.3f}, {s.high:.3f}]  "
+            f"{r.baseline_us:.2f} -> {r.candidate_us:.2f} us"
+        )
+    parts = []
+    if trial.format_error_pct is not None:
+        parts.append(f"error {percent_text(trial.format_error_pct)}")
+    if trial.added_bytes is not None:
+        parts.append(f"{bytes_text(trial.added_bytes)} beside the original weight")
+    if config:
+        parts.append(plain(config))
+    return [*rows, *([f"    {'; '.join(parts)}"] if parts else [])]
+
+
+def _rejections(recorded: RecordedStudy) -> list[str]:
+    counts = Counter(t.reason.value for t in recorded.trials if t.reason is not None)
+    if not counts:
+        return []
+    words = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+    return [f"{count_text(len(recorded.trials), 'trial')}; not accepted: {words}"]
