@@ -94,7 +94,7 @@ def test_each_accepted_trial_is_one_entry_that_says_where_it_won(run):
 def test_what_cannot_pay_is_said_once_and_never_tried(run):
     slow = of(run(), implementation="slow")
     assert [one.reason for one in slow] == [Reason.CANNOT_PAY, Reason.CANNOT_PAY]
-    assert "the floor is 13.3 us" in slow[0].detail
+    assert "the floor for 16.0 MiB is 13.3 us" in slow[0].detail
     assert not slow[0].results
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         measure,
         open_device,
         verify_cold,
+        watch,
     )
     from kernel_compass.api.optimizing import apply_study, optimize, resume_study, study_request
     from kernel_compass.api.running import profile_target, profile_timeline
@@ -96,6 +97,7 @@ __all__ = [
     "study_request",
     "sweep_items",
     "verify_cold",
+    "watch",
 ]
 
 _MODULES = {
@@ -124,6 +126,7 @@ _MODULES = {
         "measure",
         "open_device",
         "verify_cold",
+        "watch",
     ),
     "optimizing": ("apply_study", "optimize", "resume_study", "study_request"),
     "running": ("profile_target", "profile_timeline"),

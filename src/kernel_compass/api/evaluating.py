@@ -12,15 +12,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernel_compass.analysis.floor import Floors
+from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.loop_judging import Judged, judged
+from kernel_compass.api.measuring import WatchedLaunch, watch
 from kernel_compass.api.problems import problem_recipe as recipe
 from kernel_compass.codec.canonical import reshaped
 from kernel_compass.errors import MeasurementError
 from kernel_compass.kernels.providers.registry import implementation
+from kernel_compass.measurement.device import TimingDevice
 from kernel_compass.measurement.fresh import device_named, pairs
 from kernel_compass.measurement.paired import pair
+from kernel_compass.profiling.graph_traffic import DRAM_READS, L2_READS, SECTOR_BYTES
 from kernel_compass.records.comparison import ComparisonResult, Decision, Rule
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
@@ -34,6 +38,7 @@ SCREEN_EFFORT = {"seeds": 1, "repeats": 8, "repeat_s": 0.5}
 SIMULATED = "simulated"
 NOT_JUDGED = "a simulated device computes nothing: the kernel was not judged"
 BASELINE = "cublas_bf16"
+_BYTES_OF_16_BITS = 2
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -137,6 +142,51 @@ def finals_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     return {"finals": found}
 
 
+def explain_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Count what launches of finalists and of their baselines read, by ncu's counters.
+
+    Args:
+        arguments: those of all tasks, `finals` (each `workload` and `candidate`).
+        tell: told when it begins.
+    """
+    asked = _Asked.of(arguments)
+    tell({"phase": "run"})
+    sides = []
+    for final in arguments["finals"]:
+        workload = _workload(final["workload"])
+        candidate = reshaped(final["candidate"], Candidate)
+        sides += [recipe(asked.source, workload, one) for one in (None, candidate)]
+    seen = watch(sides, asked.device, l2=True)
+    counted: list[dict[str, Any]] = []
+    for final, before, after in zip(arguments["finals"], seen[::2], seen[1::2], strict=True):
+        candidate = reshaped(final["candidate"], Candidate)
+        least = _compulsory_bytes(_workload(final["workload"]), candidate)
+        missing = next((one for one in (before, after) if isinstance(one, str)), None)
+        if missing is not None:
+            counted.append({"unavailable": missing})
+        else:
+            both = {"baseline": _counters(before), "candidate": _counters(after)}
+            counted.append({**both, "compulsory_bytes": least})
+    return {"counted": counted}
+
+
+def _counters(seen: WatchedLaunch | str) -> dict[str, float]:
+    assert isinstance(seen, WatchedLaunch)
+    found = {DRAM_READS: seen.dram_bytes}
+    if seen.l2_bytes is not None:
+        found[L2_READS] = seen.l2_bytes / SECTOR_BYTES
+    return found
+
+
+def _compulsory_bytes(workload: ProblemWorkload, candidate: Candidate) -> float | None:
+    """Of weights as their format stores them and activations; `None` = it is no product."""
+    w = workload.product
+    if w is None or candidate.format is None:
+        return None
+    stored = stored_weight(w, NumberFormat.parse(candidate.format))
+    return float(stored.codes + _BYTES_OF_16_BITS * w.heads * w.tokens * w.reduction)
+
+
 def _judged(
     asked: _Asked,
     workload: ProblemWorkload,
@@ -180,10 +230,23 @@ def _screened(
             base += taken.baseline_us
             new += taken.candidate_us
             comparison.add(taken)
-        rows.append(_row(comparison.result(), base, new))
+        row = _row(comparison.result(), base, new)
+        least = _datasheet_us(workload, candidate, Regime(name), device)
+        rows.append({**row, "datasheet_us": least})
     del sides
     device.release()
     return rows
+
+
+def _datasheet_us(
+    workload: ProblemWorkload, candidate: Candidate, regime: Regime, device: TimingDevice
+) -> float | None:
+    """What the memory's pins allow at the least; what may lie in L2 need not come through them."""
+    size, pins = _compulsory_bytes(workload, candidate), device.memory_pin_tbs()
+    if size is None or not pins:
+        return None
+    through = size if regime is Regime.COLD else max(size - device.l2_bytes, 0.0)
+    return through / (pins * 1e6)
 
 
 def _row(result: ComparisonResult, base: list[float], new: list[float]) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.records.loop_recording import (
     LoopRecording,
     RecordedCandidate,
     RecordedWorkload,
 )
+from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemDescription
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.recorded_space import PointFailure, RecordedSpace
@@ -80,5 +82,13 @@ def _space(found: Sequence[RecordedCandidate], workload: RecordedWorkload) -> Ca
         {r: tuple(c.estimates_us.get(r) for c in found) for r in regimes},
         dict(first.floors_us),
         dict(workload.bounds),
+        _weight_bytes(workload, first.format),
         basis="recorded estimates",
     )
+
+
+def _weight_bytes(workload: RecordedWorkload, number_format: str | None) -> int | None:
+    product = workload.workload.product
+    if product is None or number_format is None:
+        return None
+    return stored_weight(product, NumberFormat.parse(number_format)).total

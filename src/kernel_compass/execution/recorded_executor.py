@@ -168,6 +168,10 @@ class RecordedExecutor:
             parts.append({"samples": samples})
         return {"finals": parts}
 
+    def _explain_task(self, a: Mapping[str, Any]) -> dict[str, Any]:
+        missing = {"unavailable": "the recording has no counters"}
+        return {"counted": [missing for _ in a["finals"]]}
+
     def _candidate(
         self, name: str, asked: Mapping[str, Any]
     ) -> tuple[RecordedWorkload, RecordedCandidate | TaskFailure]:

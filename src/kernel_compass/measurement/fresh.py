@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -101,32 +102,41 @@ def _environment(fields: Mapping[str, Any]) -> Environment:
 
 
 def main() -> int:
-    """Replay a recipe's rotated launches as CUDA graphs, for ncu to watch.
+    """Replay the rotated launches of recipes as CUDA graphs, for ncu to watch.
 
-    Reads the recipe as JSON from the command line; prints the launches of a graph and the bytes
-    of one set, or why the recipe cannot be watched.
+    Reads the recipes as JSON from the command line; prints of each the launches of a graph, the
+    bytes of one set and how often the graph is replayed, or why it cannot be watched.
     """
     request = json.loads(sys.argv[1])
+    watched = [_watched(one, request["device"]) for one in request["recipes"]]
+    sys.stdout.write(json.dumps({"watched": watched}) + "\n")
+    return 0 if all("error" not in one for one in watched) else 1
+
+
+def _watched(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = _replayed(request)
+        return _replayed(recipe, name)
     except KernelCompassError as error:
-        told = {"error": str(error)}
+        return {"error": str(error)}
     except NotCapturable as error:
-        told = {"error": f"The callable cannot be captured in a CUDA graph: {error}."}
-    sys.stdout.write(json.dumps(told) + "\n")
-    return 1 if "error" in told else 0
+        return {"error": f"The callable cannot be captured in a CUDA graph: {error}."}
+    finally:
+        gc.collect()
 
 
-def _replayed(request: Mapping[str, Any]) -> dict[str, Any]:
-    device = device_named(request["device"])
-    subject = Recipe.of(request["recipe"]).build(device)
+def _replayed(recipe: Mapping[str, Any], name: str) -> dict[str, Any]:
+    device = device_named(name)
+    subject = Recipe.of(recipe).build(device)
     device.run(subject.first_call)  # what a library sets up at its first call cannot be captured
     sets = rotation(subject, device)
     replay = device.capture([subject.call(one) for one in sets])
     for _ in range(COLD_REPLAYS):
         device.run(replay)
     streamed = sum(device.bytes_of(operand) for operand in sets[0])
-    return {"launches": len(sets), "streamed_bytes": streamed}
+    found = {"launches": len(sets), "streamed_bytes": streamed, "replays": COLD_REPLAYS}
+    del subject, sets, replay
+    device.release()
+    return found
 
 
 if __name__ == "__main__":

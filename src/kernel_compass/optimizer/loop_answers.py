@@ -11,7 +11,7 @@ from kernel_compass.records.execution import TaskEnd
 from kernel_compass.records.loop import Baseline, RegimeTime
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Outcome, Proposal, Reason, RegimeResult, Trial
-from kernel_compass.units import speedup_text
+from kernel_compass.units import duration_text, speedup_text
 
 CONFIDENCE = 0.95
 
@@ -96,11 +96,26 @@ def _verdict(
         return Reason.CANNOT_BE_TIMED, answer["timing_failure"]
     if not results:
         return None, judgement["detail"]
+    impossible = too_fast(answer["regimes"])
+    if impossible is not None:
+        return Reason.FASTER_THAN_HARDWARE, impossible
     least = 1 + minimum_effect
     losing = [one for one in results if one.speedup.estimate < least]
     if losing:
         return Reason.NOT_FASTER, f"{results_text(losing)}; {speedup_text(least)} is the least"
     return None, f"{results_text(results)} in one process"
+
+
+def too_fast(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Which time no memory of this kind can have served; `None` = none."""
+    for one in rows:
+        least = one.get("datasheet_us")
+        if least is not None and one["candidate_us"] < least:
+            return (
+                f"{one['regime']}: {duration_text(one['candidate_us'])}, and its bytes need "
+                f"{duration_text(least)} at the memory's pins"
+            )
+    return None
 
 
 def _result(one: Mapping[str, Any]) -> RegimeResult:

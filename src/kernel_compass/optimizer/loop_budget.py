@@ -11,6 +11,8 @@ FIRST_SCREEN_S = 5.0
 """What a screen takes until one was seen."""
 PROCESS_S = 4.0
 """What a fresh process takes before it measures."""
+COUNTED_S = 10.0
+"""What counting takes: one process under ncu, before it launches anything."""
 OF_A_SCREEN = 0.8
 """A finalist's part in one process, as a share of a screen."""
 
@@ -78,4 +80,5 @@ class LoopBudget:
         """What a hold-out of so many will take, estimated from the screens."""
         mean = self._screen_s / self._screens if self._screens else FIRST_SCREEN_S
         processes = self._options.processes
-        return processes * PROCESS_S + finalists * mean * (1 + OF_A_SCREEN * processes)
+        timed = finalists * mean * (1 + OF_A_SCREEN * processes)
+        return processes * PROCESS_S + COUNTED_S + timed

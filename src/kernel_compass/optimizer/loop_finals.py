@@ -12,9 +12,11 @@ from kernel_compass.codec.canonical import reshaped
 from kernel_compass.errors import MeasurementError
 from kernel_compass.optimizer.loop_answers import gain_of, results_text
 from kernel_compass.optimizer.loop_book import FINALS, Book
+from kernel_compass.optimizer.loop_explaining import explained
 from kernel_compass.optimizer.loop_screening import Work, line_of
 from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
 from kernel_compass.records.comparison import ComparisonResult, Rejection, Rule, Verdict
+from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import TaskEnd, TaskFailure
 from kernel_compass.records.loop import LoopEvent, Stage
 from kernel_compass.records.loop_contracts import Executor
@@ -42,6 +44,15 @@ class HeldOut:
 
     verdict: Verdict
     samples: Sequence[PairedSamples]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a finalist ends."""
+
+    trial: Trial
+    environment: Environment | None = None
+    """Where it was held out."""
 
 
 _Samples = Mapping[int, Sequence[PairedSamples] | TaskFailure]
@@ -88,9 +99,9 @@ class Finals:
             elif known.outcome is Outcome.ACCEPTED:
                 self.best[work.workload.name] = known
         judged = self._judge(waiting)
-        verdicts = self._verdicts(judged)
+        trials = self._explained(judged, self._verdicts(judged))
         for work in works:
-            self._decide(work, [one for one in judged if one.work is work], verdicts)
+            self._decide(work, [one for one in judged if one.work is work], trials)
 
     def _judge(self, waiting: Sequence[Finalist]) -> list[Finalist]:
         """Those in whom the judge, with all there is, finds nothing."""
@@ -178,27 +189,42 @@ class Finals:
             for number, by in samples.items()
         }
 
-    def _decide(
-        self, work: Work, judged: Sequence[Finalist], verdicts: Mapping[int, HeldOut | Trial]
-    ) -> None:
+    def _explained(
+        self, judged: Sequence[Finalist], verdicts: Mapping[int, HeldOut | Trial]
+    ) -> dict[int, Ended]:
+        """How each ends, and of those that passed what the counters say; all in one process."""
+        ends = {one.number: _ended(one, verdicts[one.number]) for one in judged}
+        passed = [one for one in judged if ends[one.number].trial.outcome is Outcome.ACCEPTED]
+        if not passed:
+            return ends
+        finals = [(one.work.workload, one.proposal.candidate) for one in passed]
+        task = self._setup.tasks.explain(finals)
+        for end in ends_of(self._executor, [task]):
+            failed = end.failure.detail if end.failure else "no answer"
+            counted = (
+                [{"unavailable": failed}] * len(passed)
+                if end.answer is None
+                else end.answer["counted"]
+            )
+            for one, found in zip(passed, counted, strict=True):
+                before = ends[one.number]
+                ends[one.number] = replace(before, trial=explained(before.trial, found))
+        return ends
+
+    def _decide(self, work: Work, judged: Sequence[Finalist], trials: Mapping[int, Ended]) -> None:
         """Accept the best of a workload; of what is as right and slower, say so."""
-        ended: list[tuple[Finalist, Trial, HeldOut | None]] = []
-        for one in judged:
-            found = verdicts[one.number]
-            if isinstance(found, Trial):
-                ended.append((one, found, None))
-            else:
-                ended.append((one, _held_out(one, found), found))
-        passed = [(one, t, v) for one, t, v in ended if t.outcome is Outcome.ACCEPTED]
-        passed.sort(key=lambda row: (-(self._asked_gain(row[1])), row[0].number))
+        ended = [(one, trials[one.number]) for one in judged]
+        passed = [row for row in ended if row[1].trial.outcome is Outcome.ACCEPTED]
+        passed.sort(key=lambda row: (-(self._asked_gain(row[1].trial)), row[0].number))
         winner = self.best.get(work.workload.name)
         if winner is None and passed:
-            one, winner, held = passed[0]
-            environment = held.samples[0].environment if held else None
-            entry = self._setup.entry(work.workload, winner, environment)
+            one, end = passed[0]
+            winner = end.trial
+            entry = self._setup.entry(work.workload, winner, end.environment)
             self._end(one, winner, entries=[] if entry is None else [entry])
             self.best[work.workload.name] = winner
-        for one, trial, _ in ended:
+        for one, end in ended:
+            trial = end.trial
             if winner is not None and trial.number == winner.number:
                 continue
             if trial.outcome is Outcome.ACCEPTED:
@@ -279,6 +305,12 @@ def _judged(one: Finalist, end: TaskEnd) -> Trial:
         added_bytes=end.answer.get("added_bytes"),
         notes=tuple(said.get("unseen", ())),
     )
+
+
+def _ended(one: Finalist, found: HeldOut | Trial) -> Ended:
+    if isinstance(found, Trial):
+        return Ended(found)
+    return Ended(_held_out(one, found), found.samples[0].environment)
 
 
 def _held_out(one: Finalist, held: HeldOut) -> Trial:

@@ -13,7 +13,7 @@ from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Candidate
 
-BASELINE, SCREEN, FINALS = "baseline_task", "screen_task", "finals_task"
+BASELINE, SCREEN, FINALS, EXPLAIN = "baseline_task", "screen_task", "finals_task", "explain_task"
 """What the functions are called, in whatever module answers them."""
 Final = tuple[ProblemWorkload, Candidate]
 
@@ -79,6 +79,11 @@ class TaskMaker:
         }
         timeout = self.options.finals_timeout_s
         return self._task(f"{name} {process}", FINALS, asked, timeout, fresh=True)
+
+    def explain(self, finals: Sequence[Final], name: str = "explain") -> Task:
+        """What launches of finalists and of their baselines read, by counters."""
+        asked = {"finals": [{"workload": plain(w), "candidate": plain(c)} for w, c in finals]}
+        return self._task(name, EXPLAIN, asked, self.options.finals_timeout_s)
 
     def _tried(
         self,

@@ -1,4 +1,4 @@
-"""DRAM bytes of whole CUDA graphs: one pass each, undisturbed between their launches.
+"""Bytes read by whole CUDA graphs: one pass each, undisturbed between their launches.
 
 Around a single launch ncu saves, restores and reads counters, which evicts some MB of L2; a graph
 that is profiled as one workload runs its launches back to back.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel_compass.errors import ProfilingCause, ProfilingError
@@ -18,32 +18,41 @@ from kernel_compass.profiling.ncu_tool import find_ncu
 from kernel_compass.profiling.quiet_run import run_quietly
 
 DRAM_READS = "dram__bytes_read.sum"
+L2_READS = "lts__t_sectors_srcunit_tex_op_read.sum"
+"""Sectors that multiprocessors read from L2."""
+SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True)
 class GraphTraffic:
-    """What a program's CUDA-graph launches read from DRAM."""
+    """What a program's CUDA-graph launches read."""
 
     dram_bytes_read: tuple[float, ...]
     """One a launch, in order; empty where there was none."""
+    l2_bytes_read: tuple[float, ...]
+    """The same, at L2; empty where it was not asked for."""
     printed: tuple[str, ...]
     """The lines that the program wrote to standard output."""
     failure: ProfilingError | None = None
     """Why no graph was seen."""
 
 
-def graph_traffic(command: Sequence[str], timeout_s: float = 300.0) -> GraphTraffic:
-    """Bytes read from DRAM by each CUDA-graph launch of a program.
+def graph_traffic(
+    command: Sequence[str], timeout_s: float = 300.0, l2: bool = False
+) -> GraphTraffic:
+    """Bytes read by each CUDA-graph launch of a program.
 
     Args:
         command: the program.
+        l2: whether those at L2 are counted beside those of DRAM.
         timeout_s: seconds until it is killed.
 
     Raises:
         ProfilingError: ncu is missing, cannot be run, or was not done in time.
     """
     argv = [str(find_ncu().path), "--csv", "--cache-control", "none", "--clock-control", "none"]
-    argv += ["--print-units", "base", "--graph-profiling", "graph", "--metrics", DRAM_READS]
+    argv += ["--print-units", "base", "--graph-profiling", "graph"]
+    argv += ["--metrics", f"{DRAM_READS},{L2_READS}" if l2 else DRAM_READS]
     try:
         done = run_quietly([*argv, *command], timeout_s, ncu_environment())
     except subprocess.TimeoutExpired:
@@ -54,13 +63,18 @@ def graph_traffic(command: Sequence[str], timeout_s: float = 300.0) -> GraphTraf
         remedy = "kernel-compass doctor tests ncu."
         raise ProfilingError(ProfilingCause.NCU_FAILED, found, remedy) from None
     lines = done.stdout.splitlines()
-    table = csv.DictReader(line for line in lines if line.startswith('"'))
-    rows = [row for row in table if row.get("Metric Name") == DRAM_READS]
-    graphs = [row for row in rows if "graph" in (row.get("Kernel Name") or "").lower()]
-    reads = tuple(float(row["Metric Value"].replace(",", "")) for row in graphs)
+    rows = list(csv.DictReader(line for line in lines if line.startswith('"')))
+    dram, sectors = (_values(rows, metric) for metric in (DRAM_READS, L2_READS))
     printed = tuple(line for line in lines if line and not line.startswith(('"', "==")))
-    failure = None if graphs else _nothing(lines, done.stderr.splitlines())
-    return GraphTraffic(reads, printed, failure)
+    failure = None if dram else _nothing(lines, done.stderr.splitlines())
+    return GraphTraffic(dram, tuple(SECTOR_BYTES * n for n in sectors), printed, failure)
+
+
+def _values(rows: Sequence[Mapping[str, str]], metric: str) -> tuple[float, ...]:
+    """Of the graphs, in order."""
+    graphs = (row for row in rows if "graph" in (row.get("Kernel Name") or "").lower())
+    found = (row for row in graphs if row.get("Metric Name") == metric)
+    return tuple(float(row["Metric Value"].replace(",", "")) for row in found)
 
 
 def _nothing(output: Sequence[str], errors: Sequence[str]) -> ProfilingError:

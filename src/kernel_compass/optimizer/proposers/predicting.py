@@ -10,7 +10,7 @@ from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.trial import Candidate, CounterMovement, Prediction
 from kernel_compass.units import bytes_text, duration_text
 
-DRAM_BYTES, L2_BYTES = "dram__bytes_read.sum", "lts__t_bytes_op_read.sum"
+DRAM_BYTES, L2_BYTES = "dram__bytes_read.sum", "lts__t_sectors_srcunit_tex_op_read.sum"
 """What moves with the bytes of the weight: at DRAM where it is cold, at L2 in any case."""
 
 

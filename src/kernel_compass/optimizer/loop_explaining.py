@@ -1,0 +1,60 @@
+"""Step 5: did the counter move that was predicted, and were the operands read at all?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kernel_compass.records.trial import CounterMovement, Outcome, Reason, Trial
+from kernel_compass.units import bytes_text
+
+L2_SECTORS = "lts__t_sectors_srcunit_tex_op_read.sum"
+SECTOR_BYTES = 32
+LEAST_READ = 0.98
+"""Share of the compulsory bytes that must be seen at L2."""
+_NAMES = {
+    "dram__bytes_read.sum": "bytes read from DRAM by a cold launch",
+    L2_SECTORS: "bytes read from L2",
+}
+
+
+def explained(trial: Trial, counted: Mapping[str, Any]) -> Trial:
+    """A trial that passed its hold-out, with what the counters say of it.
+
+    Args:
+        trial: accepted, but for this.
+        counted: of an explain task: `baseline` and `candidate`, each values by metric,
+            `compulsory_bytes`; or `unavailable`, why there are none.
+    """
+    if "unavailable" in counted:
+        note = f"whether the predicted counter moved is not known: {counted['unavailable']}"
+        return replace(trial, notes=(*trial.notes, note))
+    least, sectors = counted.get("compulsory_bytes"), counted["candidate"].get(L2_SECTORS)
+    if least is not None and sectors is not None and sectors * SECTOR_BYTES < LEAST_READ * least:
+        read = bytes_text(sectors * SECTOR_BYTES)
+        detail = f"a launch reads {read} at L2, its operands are {bytes_text(least)}"
+        return replace(trial, outcome=Outcome.REJECTED, reason=Reason.TOO_FEW_BYTES, detail=detail)
+    movements = [_seen(one, counted) for one in _predicted(trial)]
+    known = [one for one in movements if one.seen is not None]
+    if not known:
+        return trial
+    moved = all(one.moved for one in known)
+    notes = tuple(_text(one) for one in known)
+    detail = trial.detail if moved else f"faster, not for the predicted reason; {trial.detail}"
+    return replace(trial, explained=moved, detail=detail, notes=(*trial.notes, *notes))
+
+
+def _predicted(trial: Trial) -> tuple[CounterMovement, ...]:
+    prediction = trial.proposal.prediction
+    return () if prediction is None else prediction.counters
+
+
+def _seen(one: CounterMovement, counted: Mapping[str, Any]) -> CounterMovement:
+    before, after = (counted[side].get(one.metric) for side in ("baseline", "candidate"))
+    return one if not before or after is None else replace(one, seen=after / before)
+
+
+def _text(one: CounterMovement) -> str:
+    what = _NAMES.get(one.metric, one.metric)
+    return f"{what}: {one.seen:.2f} of the baseline's, {one.expected:.2f} was predicted"
