@@ -207,7 +207,11 @@ PROCESS_CHEATS: tuple[Cheat, ...] = (
     Cheat("replays after thirty calls", _replays_later, _NO_WORK | {Reason.NOT_REPEATABLE}),
     Cheat("finds the answer in frames", _from_frames, _LOOKS),
     Cheat("finds the answer among all objects", _from_the_collector, _LOOKS),
-    Cheat("leaves the work to a pool", _by_a_pool, frozenset([Reason.KEEPS_RUNNING])),
+    Cheat(  # on a GPU, the pool's thread launches on a stream of its own
+        "leaves the work to a pool",
+        _by_a_pool,
+        frozenset([Reason.KEEPS_RUNNING, Reason.SIDE_STREAM]),
+    ),
     Cheat("leaves the work to a process", _by_a_process, frozenset([Reason.NO_WORK])),
     Cheat(
         "patches the problem",
