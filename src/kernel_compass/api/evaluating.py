@@ -1,7 +1,7 @@
 """What workers do for the loop: time the baseline, judge and screen a candidate, sample finalists.
 
-Arguments and answers are JSON. On a simulated device nothing is computed, so nothing is judged;
-the answer says so.
+Arguments and answers are JSON. On a simulated device the candidates of a problem's file are judged
+on the CPU; a product's kernels are not judged there, and the answer says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.api.calibrations import calibration
-from kernel_compass.api.loop_problems import Judged, judged, recipe
+from kernel_compass.api.loop_judging import Judged, judged
+from kernel_compass.api.problems import problem_recipe as recipe
 from kernel_compass.codec.canonical import reshaped
 from kernel_compass.errors import MeasurementError
 from kernel_compass.kernels.providers.registry import implementation
@@ -31,7 +32,7 @@ SCREEN_LOOKS = (24, 60, 150)
 """Pairs of a screen at which it is looked at; the last ends it."""
 SCREEN_EFFORT = {"seeds": 1, "repeats": 8, "repeat_s": 0.5}
 SIMULATED = "simulated"
-NOT_JUDGED = "a simulated device computes nothing: nothing was judged"
+NOT_JUDGED = "a simulated device computes nothing: the kernel was not judged"
 BASELINE = "cublas_bf16"
 
 Tell = Callable[[Mapping[str, Any]], None]
@@ -44,13 +45,12 @@ class _Asked:
     source: ProblemSource
     device: str
     seed: int
-    budget: float
-    """0.03 = 3 %."""
+    budget_pct: float
 
     @classmethod
     def of(cls, a: Mapping[str, Any]) -> _Asked:
         source = reshaped(a["source"], ProblemSource)
-        return cls(source, a["device"], a["seed"], a["budget_pct"] / 100)
+        return cls(source, a["device"], a["seed"], a["budget_pct"])
 
 
 def baseline_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -82,7 +82,8 @@ def screen_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
     Args:
         arguments: those of all tasks, `workload`, `candidate`, `incumbent` (`None` = the problem's
-            baseline), `regimes` (none = it is judged alone), `effort` of the judge.
+            baseline), `regimes` (none = it is judged alone), `effort` of the judge
+            (empty = that of a screen: few draws, and the workload's own sizes alone).
         tell: told when it runs.
     """
     asked, workload = _Asked.of(arguments), _workload(arguments["workload"])
@@ -143,17 +144,19 @@ def _judged(
     effort: Mapping[str, Any],
     tell: Tell,
 ) -> Judged:
-    if asked.device == SIMULATED:
+    simulated = asked.device == SIMULATED
+    if simulated and asked.source.sha256 is None:
         return Judged(Judgement(None, NOT_JUDGED, unseen=(NOT_JUDGED,)), None)
     given = Effort(**(dict(effort) or SCREEN_EFFORT))
     return judged(
         asked.source,
         workload,
         candidate,
-        asked.budget,
-        asked.device,
+        asked.budget_pct,
+        "cpu" if simulated else asked.device,
         given,
         lambda: tell({"phase": "run"}),
+        elsewhere=bool(effort),
     )
 
 

@@ -15,6 +15,7 @@ from kernel_compass.analysis.error_guides import ERROR_GUIDES
 from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.latency import Ceilings, default_terms, predict
 from kernel_compass.api.calibrations import calibration
+from kernel_compass.api.problem_recipes import BASELINE
 from kernel_compass.api.static_pruning import StaticRequest, compile_space, limits_of
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import CalibrationError, MissingDependency
@@ -46,8 +47,10 @@ FORMATS = (
 """Tried where no formats are named."""
 ESTIMATED = "own_decode"
 """Whose configurations the model tells apart; of others it knows the bytes alone."""
-SCREEN_S, COMPILED_S = 2.0, 6.0
-"""What trying a configuration takes: one that needs no compiler, and one that does."""
+SCREEN_S, COMPILED_S, TUNED_S = 2.0, 6.0, 40.0
+"""What trying a configuration takes, seconds: with no compiler, with Triton's, and where a library
+compiles and tunes a whole graph."""
+_TUNED = ("torch_compile", "torchao")
 _REGIMES = (Regime.WARM, Regime.COLD)
 
 Tell = Callable[[Mapping[str, Any]], None]
@@ -108,7 +111,16 @@ def _of_format(
     machine: Calibration | None,
 ) -> list[CandidateSpace]:
     choice = implementations_for(workload, number_format, target)
-    return [_space(one, workload, number_format, target, machine) for one in choice.usable]
+    found = [_space(one, workload, number_format, target, machine) for one in choice.usable]
+    return [one for one in map(_without_the_baseline, found) if one is not None]
+
+
+def _without_the_baseline(space: CandidateSpace) -> CandidateSpace | None:
+    """The space without the very thing that is to be beaten; `None` = nothing is left."""
+    if (space.implementation, space.format) != (BASELINE.implementation, BASELINE.format):
+        return space
+    rest = range(1, len(space.configs))  # the baseline runs the default
+    return _only(space, rest) if rest else None
 
 
 def _space(
@@ -131,7 +143,7 @@ def _space(
         bounds,
         traffic.weight_bytes,
         "the latency model" if machine else "its bytes",
-        cost_s=SCREEN_S if one.provider == "torch" else COMPILED_S,
+        cost_s=_cost_s(one),
         error_guide_pct=_guide(number_format),
     )
 
@@ -175,6 +187,12 @@ def _estimates(
         regime: (predict(traffic, terms, regime, ceilings).time_us,) * len(configs)
         for regime in _REGIMES
     }
+
+
+def _cost_s(one: Implementation) -> float:
+    if one.name.startswith(_TUNED):
+        return TUNED_S
+    return SCREEN_S if one.provider == "torch" else COMPILED_S
 
 
 def _guide(number_format: NumberFormat) -> float | None:

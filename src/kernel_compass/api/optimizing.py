@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +18,10 @@ from kernel_compass.api.calibrations import (
 )
 from kernel_compass.api.dispatch_sources import source_hashes
 from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
-from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SIMULATED, SPACES
-from kernel_compass.api.loop_targets import product_target
+from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SPACES
+from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus, local_workers
+from kernel_compass.api.problems import describe_problem, problem_source
+from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.static_pruning import default_folder
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.canonical import plain, reshaped
@@ -32,7 +32,6 @@ from kernel_compass.errors import (
     StudyError,
     UsageError,
 )
-from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.recorded_executor import RecordedExecutor
 from kernel_compass.kernels.providers.registry import implementation
 from kernel_compass.measurement.calibration_store import path_of
@@ -48,7 +47,6 @@ from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
 from kernel_compass.optimizer.search.strategies import NAMES
 from kernel_compass.process_family import termination_raises
-from kernel_compass.profiling.visible_gpus import visible_gpus
 from kernel_compass.records.dispatch import (
     DispatchEntry,
     GpuModel,
@@ -58,17 +56,18 @@ from kernel_compass.records.dispatch import (
 )
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import Task
-from kernel_compass.records.loop import Baseline, LoopEnd, LoopOptions, Why
+from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, LoopOptions, Stage, Why
 from kernel_compass.records.loop_contracts import Executor, Proposer
 from kernel_compass.records.loop_recording import LoopRecording
 from kernel_compass.records.number_format import NumberFormat
-from kernel_compass.records.problem import ProblemDescription, ProblemSource, ProblemWorkload
+from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.rejected import Idea
 from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.study import RecordedStudy, Study, StudyLimits, StudyRequest
 from kernel_compass.records.trial import Candidate, Trial
 from kernel_compass.records.workload import Op
+from kernel_compass.validation.self_test import CheatResult
 
 EVALUATING = "kernel_compass.api.evaluating"
 RECORDED = "recorded:"
@@ -76,8 +75,6 @@ BOTH = (Regime.COLD, Regime.WARM)
 SPACES_TIMEOUT_S = 240.0
 MOST_CONFIGS = 400
 """Of a space; the rest is by estimate not worth knowing."""
-STATIC = 8
-"""Of a space, what is compiled beforehand on a GPU."""
 _BYTES_OF_16_BITS = 2
 MOST_MINUTES = 24 * 60.0
 STOPPED = 130
@@ -100,7 +97,7 @@ class Optimized:
 
 
 @dataclass
-class _Place:
+class Place:
     """Where a study runs, and what is there to be tried."""
 
     executor: Executor
@@ -133,16 +130,19 @@ def optimize(
 
     Raises:
         UsageError: there is no such problem or device.
+        JudgeError: the judge did not prove itself on this machine.
         MeasurementError: the baseline cannot be timed, or no worker can be started.
         StudyError: the study cannot be recorded.
     """
     options = options or LoopOptions()
     name = identifier or new_identifier(request.source.target)
     request = replace(request, options={**_kept(options), **_of_device(device)})
-    with _placed(request, name) as place:
+    _prove(request, tell)
+    began = time.monotonic()
+    with placed(request, name) as place:
         study = Study(name, request, place.environment)
         with Ledger.create(study, folder) as ledger:
-            return _run(place, request, ledger, tell)
+            return _run(place, request, ledger, tell, began)
 
 
 def resume_study(name: str, tell: Tell = lambda _: None) -> Optimized:
@@ -157,13 +157,17 @@ def resume_study(name: str, tell: Tell = lambda _: None) -> Optimized:
     """
     folder = find_study(name)
     before = read_study(folder).study
-    with _placed(before.request, before.identifier) as place:
+    _prove(before.request, tell)
+    began = time.monotonic()
+    with placed(before.request, before.identifier) as place:
         _check_same(before.environment, place.environment)
         with Ledger.resume(folder) as ledger:
-            return _run(place, before.request, ledger, tell)
+            return _run(place, before.request, ledger, tell, began)
 
 
-def _run(place: _Place, request: StudyRequest, ledger: Ledger, tell: Tell) -> Optimized:
+def _run(
+    place: Place, request: StudyRequest, ledger: Ledger, tell: Tell, began: float
+) -> Optimized:
     study = ledger.recorded.study.identifier
     options = _options(request)
     budget = request.error_budget_pct
@@ -190,7 +194,7 @@ def _run(place: _Place, request: StudyRequest, ledger: Ledger, tell: Tell) -> Op
         RejectionMemory() if place.keeps_memory else None,
     )
     try:
-        end = run_loop(setup, place.executor, ledger, time.monotonic, tell)
+        end = run_loop(setup, place.executor, ledger, time.monotonic, tell, began)
     except BaselineFailed as error:
         raise MeasurementError(
             MeasurementCause.CALLABLE_FAILED,
@@ -200,8 +204,32 @@ def _run(place: _Place, request: StudyRequest, ledger: Ledger, tell: Tell) -> Op
     return Optimized(ledger.recorded, ledger.folder, end)
 
 
+def _prove(request: StudyRequest, tell: Tell) -> None:
+    """No run starts where the judge would judge and has not proved itself.
+
+    Raises:
+        JudgeError: it missed a cheat.
+        UsageError: there is no such device.
+        MeasurementError: this machine shows no such GPU.
+    """
+    device = str(request.options["device"])
+    if device.startswith(RECORDED) or device == CPU:
+        return
+    if device == SIMULATED and request.source.sha256 is None:
+        return
+
+    if device != SIMULATED:
+        chosen_gpus(device)  # a GPU that is not there is said at once
+
+    def told(result: CheatResult) -> None:
+        found = result.found.value if result.found else "NOT CAUGHT"
+        tell(LoopEvent(Stage.PROOF, f"the judge proves itself: {result.name}: {found}"))
+
+    ensure_self_test(CPU if device == SIMULATED else "cuda:0", told)
+
+
 def _proposers(
-    place: _Place,
+    place: Place,
     request: StudyRequest,
     options: LoopOptions,
     spaces: Spaces,
@@ -264,7 +292,7 @@ def _files(candidate: Candidate) -> dict[str, str]:
 
 
 def _idea(
-    place: _Place, request: StudyRequest, workload: ProblemWorkload, candidate: Candidate
+    place: Place, request: StudyRequest, workload: ProblemWorkload, candidate: Candidate
 ) -> Idea:
     e, device = place.environment, place.environment.device
     versions = {
@@ -285,29 +313,27 @@ def _idea(
 
 
 @contextmanager
-def _placed(request: StudyRequest, study: str) -> Iterator[_Place]:
+def placed(request: StudyRequest, study: str) -> Iterator[Place]:
     """The place that a request names, ready; nothing of it is left afterwards."""
     device = str(request.options["device"])
     with termination_raises():
         if device.startswith(RECORDED):
             yield _recorded(request, device)
             return
-        problem = product_target(request.source)
-        folder = Path(tempfile.mkdtemp(prefix="kernel-compass-"))
-        try:
-            with _local(device, folder, study) as executor:
-                yield _surveyed(request, problem, executor, device)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        if device == CPU:
+            found = "On a CPU nothing is timed."
+            raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
+        with local_workers(device, study) as (executor, inside):
+            yield _surveyed(request, executor, inside)
 
 
-def _recorded(request: StudyRequest, device: str) -> _Place:
+def _recorded(request: StudyRequest, device: str) -> Place:
     recording = _recording(device)
     digest = request.options.get("recording_sha256")
     if digest is not None and digest != _of_device(device)["recording_sha256"]:
         found = f"{device.removeprefix(RECORDED)} is not the recording that the study was begun on."
         raise StudyError(found, "Restore it, or start a new study.")
-    return _Place(
+    return Place(
         RecordedExecutor(recording),
         "recorded",
         recording.environment,
@@ -317,39 +343,21 @@ def _recorded(request: StudyRequest, device: str) -> _Place:
     )
 
 
-def _local(device: str, folder: Path, study: str) -> LocalExecutor:
-    if device == SIMULATED:
-        return LocalExecutor(folder, study=study, preload=("kernel_compass.api.evaluating",))
-    gpus = [gpu.uuid for gpu in visible_gpus()]
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or (index and not index.isdecimal()):
-        found = f"{device!r} is no device."
-        raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
-    if not gpus or (index and int(index) >= len(gpus)):
-        raise MeasurementError(
-            MeasurementCause.NO_GPU,
-            f"This machine shows {len(gpus)} GPUs.",
-            "Look at `kernel-compass doctor`, or try --device simulated.",
-        )
-    chosen = [gpus[int(index)]] if index else gpus
-    preload = ("torch", "triton", "kernel_compass.api.evaluating")
-    return LocalExecutor(folder, gpus=chosen, study=study, preload=preload)
-
-
-def _surveyed(
-    request: StudyRequest, problem: ProblemDescription, executor: Executor, device: str
-) -> _Place:
+def _surveyed(request: StudyRequest, executor: Executor, device: str) -> Place:
     """Ask a worker what machine it is, and what there is for it."""
-    on = SIMULATED if device == SIMULATED else "cuda:0"  # a worker sees its own GPU alone
-    said = _asked(executor, [Task("machine", MACHINE, {"device": on})])["machine"]
+    problem = describe_problem(request.source, executor, CPU if device == SIMULATED else device)
+    said = _asked(executor, [Task("machine", MACHINE, {"device": device})])["machine"]
     environment = reshaped(said["environment"], Environment)
-    name = _calibration(environment.device.name, on)
-    place = _Place(executor, on, environment, problem, name, keeps_memory=on != SIMULATED)
+    name = _calibration(environment.device.name, device)
+    place = Place(executor, device, environment, problem, name, keeps_memory=device != SIMULATED)
+    if request.source.sha256 is not None:
+        place.spaces = {one.name: _own_spaces(problem) for one in problem.workloads}
+        return place
     common = {
         "formats": list(request.formats or FORMATS),
-        "device": on,
+        "device": device,
         "calibration": name,
-        "static": 0 if on == SIMULATED else STATIC,
+        "static": _options(request).static,
         "most": MOST_CONFIGS,
         "folder": str(default_folder()),
     }
@@ -363,6 +371,13 @@ def _surveyed(
         for name, answer in found.items()
     }
     return place
+
+
+def _own_spaces(problem: ProblemDescription) -> tuple[CandidateSpace, ...]:
+    """The candidates that a problem's file brings; nothing is known of them beforehand."""
+    return tuple(
+        CandidateSpace(one.name, one.space, source=problem.name) for one in problem.candidates
+    )
 
 
 def _asked(executor: Executor, tasks: Sequence[Task]) -> dict[str, Mapping[str, Any]]:
@@ -440,8 +455,8 @@ def _check_same(before: Environment, now: Environment) -> None:
 def study_request(
     target: str,
     regimes: Sequence[str] = ("cold", "warm"),
-    tokens: Sequence[int] = (1, 16, 64),
-    tp: int = 1,
+    tokens: Sequence[int] | None = None,
+    tp: int | None = None,
     budget_pct: float | None = None,
     formats: Sequence[str] = (),
     minutes: float | None = None,
@@ -460,11 +475,8 @@ def study_request(
     if minutes is not None and not 0 < minutes <= MOST_MINUTES:
         found = f"{minutes:g} minutes cannot be spent."
         raise UsageError(found, f"Give more than 0, and {MOST_MINUTES:g} at most.")
-    arguments: dict[str, int | float | str | bool] = {}
-    if target.startswith("mla:"):
-        arguments = {"tokens": ",".join(map(str, tokens)), "tp": tp}
     return StudyRequest(
-        ProblemSource(target, arguments),
+        problem_source(target, tokens, tp),
         tuple(dict.fromkeys(_regime(word) for word in regimes)),
         budget_pct,
         tuple(NumberFormat.parse(word).name for word in formats),

@@ -17,12 +17,12 @@ from kernel_compass.api.kernel_requests import mla_items
 from kernel_compass.api.problem_candidates import judged, load_source
 from kernel_compass.api.problem_recipes import BASELINE, problem_recipe
 from kernel_compass.api.product_problem import of_product
-from kernel_compass.api.shape_texts import EXAMPLES, FORMS, workload_of
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.execution import Task
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.problem import ProblemDescription, ProblemSource, ProblemWorkload, Value
+from kernel_compass.records.shape_texts import EXAMPLES, FORMS, workload_of
 from kernel_compass.records.workload import Op
 
 __all__ = [

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.optimize_view import View, view_of
 from kernel_compass.cli.output import emit
-from kernel_compass.cli.shapes import tokens_of
+from kernel_compass.cli.shapes import budget_pct_of, tokens_of
 from kernel_compass.cli.table_options import words_of
 from kernel_compass.errors import UsageError
 
@@ -20,17 +21,19 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[TARGET]",
-        help="mla:MODEL, bmm:HxMxKxN or linear:MxNxK. Not with --resume.",
+        help="mla:MODEL, bmm:HxMxKxN, linear:MxNxK, or a problem's file. Not with --resume.",
     ),
 ]
 RegimeOption = Annotated[
     str, typer.Option("--regime", metavar="R,R", help="Where a candidate has to win: cold, warm.")
 ]
 TokensOption = Annotated[
-    str, typer.Option("--tokens", metavar="N,N,...", help="Of a model: batch sizes.")
+    str | None,
+    typer.Option("--tokens", metavar="N,N,...", help="Batch sizes. Of a model: 1,16,64."),
 ]
 TpOption = Annotated[
-    int, typer.Option("--tp", metavar="N", min=1, help="Of a model: GPUs it is split over.")
+    int | None,
+    typer.Option("--tp", metavar="N", min=1, help="Of a model: GPUs it is split over."),
 ]
 BudgetOption = Annotated[
     str | None,
@@ -87,8 +90,8 @@ DEFAULT_TABLE = Path("compass.json")
 def optimize(
     target: TargetArgument = None,
     regime: RegimeOption = "cold,warm",
-    tokens: TokensOption = "1,16,64",
-    tp: TpOption = 1,
+    tokens: TokensOption = None,
+    tp: TpOption = None,
     budget: BudgetOption = None,
     formats: FormatsOption = None,
     minutes: MinutesOption = None,
@@ -112,26 +115,29 @@ def optimize(
     """
     _check(target, resume, (json, quiet, json_lines))
     from kernel_compass import api
+    from kernel_compass.api.replaying import study_files
     from kernel_compass.codec.study_document import encode
 
     view = view_of(quiet or json, json_lines)
     with view:
         if resume is not None:
+            agree_to_run(study_files(resume), yes)
             found = api.resume_study(resume, view.tell)
         else:
             assert target is not None
             request = api.study_request(
                 target,
                 regimes=words_of(regime),
-                tokens=tokens_of(tokens),
+                tokens=None if tokens is None else tokens_of(tokens),
                 tp=tp,
-                budget_pct=None if budget is None else percent_of(budget),
+                budget_pct=None if budget is None else budget_pct_of(budget),
                 formats=words_of(formats or ""),
                 minutes=MINUTES if minutes is None and trials is None else minutes,
                 trials=trials,
                 strategy=strategy,
                 seed=seed,
             )
+            agree_to_run(files_of(request.source), yes)
             found = api.optimize(request, device, view.tell)
     if json:
         emit(encode(found.recorded).decode(), None)
@@ -140,19 +146,10 @@ def optimize(
     return int(found.exit_code)
 
 
-def percent_of(text: str) -> float:
-    """`3%` or `3` as 3.0.
-
-    Raises:
-        UsageError: it is no percentage.
-    """
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 100:
-        raise UsageError(f"The budget {text!r} is no percentage.", "Write --budget 3%.")
-    return value
+def files_of(source: object) -> list[tuple[Path, str]]:
+    """The file whose code a problem runs, where it is one."""
+    sha256 = source.sha256  # type: ignore[attr-defined]
+    return [] if sha256 is None else [(Path(source.target), sha256)]  # type: ignore[attr-defined]
 
 
 def _check(target: str | None, resume: str | None, forms: tuple[bool, ...]) -> None:

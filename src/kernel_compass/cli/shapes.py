@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kernel_compass.api.shape_texts import MAX_BYTES, MAX_DIMENSION, workload_of
 from kernel_compass.errors import UsageError, shortened
+from kernel_compass.records.shape_texts import MAX_BYTES, MAX_DIMENSION, workload_of
 
 __all__ = ["MAX_BYTES", "MAX_DIMENSION", "budget_pct_of", "tokens_of", "workload_of"]
 

@@ -51,6 +51,7 @@ class Loop:
         ledger: where all is recorded; what it holds already is not done again.
         clock: seconds, monotonic.
         tell: told of everything.
+        began: when the minutes began, by that clock; `None` = now.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class Loop:
         ledger: Ledger,
         clock: Callable[[], float],
         tell: Tell = lambda _: None,
+        began: float | None = None,
     ) -> None:
         self._setup, self._executor, self._tell = setup, executor, tell
         self._ledger, self._book = ledger, Book(ledger)
-        self._budget = LoopBudget(setup.request.limits, setup.options, clock)
+        self._budget = LoopBudget(setup.request.limits, setup.options, clock, began)
         self._baselines: dict[str, Baseline] = {}
         self._selected: tuple[Selected, ...] = ()
         self._works: list[Work] = []
-        self._busy: list[Screening | Finals] = []
 
     def run(self) -> LoopEnd:
         """Run to the end; Ctrl-C ends it in good order.
@@ -102,12 +103,10 @@ class Loop:
             self._works,
             self._tell,
         )
-        self._busy.append(screening)
         why = screening.run()
         self._book.drop_pending(finals=False)
         finals = Finals(self._setup, self._executor, self._book, self._tell)
-        self._busy.append(finals)
-        finals.run(self._works)
+        finals.run(self._works, self._budget.has_room)
         self._book.drop_pending()
         return why
 
@@ -145,9 +144,11 @@ class Loop:
         self._selected = tuple(select(measured, self._setup.options.minimum_effect))
         by_name = {work.workload.name: work for work in works}
         for one in self._selected:
-            passed = f" passed over ({one.passed_over.value}):" if one.passed_over else ""
-            self._say(Stage.SELECT, f"{one.workload}:{passed} {one.why}")
-            if one.passed_over in (None, PassedOver.NO_FLOOR):
+            worked_on = one.passed_over in (None, PassedOver.NO_FLOOR)
+            passed = "" if worked_on else f" passed over ({one.passed_over}):"
+            unknown = " It is tried all the same." if worked_on and one.passed_over else ""
+            self._say(Stage.SELECT, f"{one.workload}:{passed} {one.why}{unknown}")
+            if worked_on:
                 self._works.append(by_name[one.workload])
 
     def _work(self, workload: ProblemWorkload) -> Work:
@@ -174,10 +175,8 @@ class Loop:
         self._say(Stage.SELECT, line_of(trial), trial)
 
     def _let_go(self, detail: str) -> None:
-        for busy in self._busy:
-            for number in sorted(busy.in_flight):
-                self._ledger.release(number, detail)
-            busy.in_flight.clear()
+        """What was in flight is nobody's fault, and is tried again."""
+        self._book.let_go(detail)
 
     def _end(self, why: Why) -> LoopEnd:
         best = {work.workload.name: work.best for work in self._works if work.best is not None}
@@ -210,6 +209,7 @@ def run_loop(
     ledger: Ledger,
     clock: Callable[[], float],
     tell: Tell = lambda _: None,
+    began: float | None = None,
 ) -> LoopEnd:
     """Run a study; see `Loop`."""
-    return Loop(setup, executor, ledger, clock, tell).run()
+    return Loop(setup, executor, ledger, clock, tell, began).run()

@@ -8,7 +8,9 @@ tried again under its number. It then stands where the run that was killed stood
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from kernel_compass.errors import StudyError
 from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.loop import Baseline, RegimeTime
@@ -41,6 +43,8 @@ class Book:
             key = key_of(one.workload, one.proposal.candidate, one.proposal.proposer == FINALS)
             self._pending[key] = one
         self._next = recorded.next_number
+        self._begun: list[int] = []
+        """In this run; those that ended are among them."""
         self._tells = {(t.stream, t.index): t.time_us for t in recorded.tells}
         self.has_finals = any(key[1] for key in (*self._ended, *self._pending))
         """Whether an earlier run came to the hold-out: what it screened is what there is."""
@@ -55,6 +59,7 @@ class Book:
         number = pending.number if pending else self._next
         proposal = pending.proposal if pending else proposal
         self._next = max(self._next, number + 1)
+        self._begun.append(number)
         self.ledger.begin(number, workload, proposal)
         return number, proposal
 
@@ -76,6 +81,13 @@ class Book:
         trial = Trial(number, workload, proposal, Outcome.REJECTED, reason, detail)
         self.end(trial)
         return trial
+
+    def let_go(self, detail: str) -> None:
+        """Give up what this run began and did not end; wherever it was broken off."""
+        waiting = {one.number for one in self.ledger.recorded.pending}
+        for number in sorted(waiting.intersection(self._begun)):
+            with suppress(StudyError):  # broken off before it was begun, or given up already
+                self.ledger.release(number, detail)
 
     def drop_pending(self, finals: bool = True) -> None:
         """End what was in flight once and is not asked for any more: screens, or finals."""

@@ -11,7 +11,7 @@ FIRST_SCREEN_S = 5.0
 """What a screen takes until one was seen."""
 PROCESS_S = 4.0
 """What a fresh process takes before it measures."""
-OF_A_SCREEN = 0.6
+OF_A_SCREEN = 0.8
 """A finalist's part in one process, as a share of a screen."""
 
 
@@ -22,13 +22,18 @@ class LoopBudget:
         limits: of the study; the minutes of a resumed one count anew.
         options: of the hold-out.
         clock: seconds, monotonic.
+        began: when the minutes began; `None` = now.
     """
 
     def __init__(
-        self, limits: StudyLimits, options: LoopOptions, clock: Callable[[], float]
+        self,
+        limits: StudyLimits,
+        options: LoopOptions,
+        clock: Callable[[], float],
+        began: float | None = None,
     ) -> None:
         self._limits, self._options, self._clock = limits, options, clock
-        self._start = clock()
+        self._start = clock() if began is None else began
         self._screens = 0
         self._screen_s = 0.0
         self.trials = 0
@@ -63,6 +68,11 @@ class LoopBudget:
         assert self._limits.minutes is not None
         share = self._options.finals_share * 60 * self._limits.minutes
         return Why.MINUTES if left <= max(self.finals_s(finalists), share) else None
+
+    def has_room(self, finalists: int) -> bool:
+        """Whether a hold-out of so many still fits into the minutes."""
+        left = self.left_s
+        return left is None or self.finals_s(finalists) <= left
 
     def finals_s(self, finalists: int) -> float:
         """What a hold-out of so many will take, estimated from the screens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -52,25 +52,41 @@ class Finals:
 
     def __init__(self, setup: LoopSetup, executor: Executor, book: Book, tell: Tell) -> None:
         self._setup, self._executor, self._book, self._tell = setup, executor, book, tell
-        self.in_flight: dict[int, str] = {}
         self.best: dict[str, Trial] = {}
         """The accepted trial of each workload."""
         self._most = 1
 
-    def run(self, works: Sequence[Work]) -> None:
-        """Hold out all finalists; each ends as accepted or rejected."""
+    def run(self, works: Sequence[Work], has_time: Callable[[int], bool]) -> None:
+        """Hold out all finalists; each ends as accepted or rejected.
+
+        Args:
+            works: the workloads.
+            has_time: whether another round of so many finalists still fits.
+        """
+        held: dict[str, list[Proposal]] = {work.workload.name: [] for work in works}
+        for number in range(self._setup.options.rounds):
+            missing = [work for work in works if work.workload.name not in self.best]
+            chosen = [
+                (work, proposal)
+                for work in missing
+                for proposal in _finalists(work, self._setup, held[work.workload.name])
+            ]
+            if not chosen or (number and not has_time(len(chosen))):
+                return
+            for work, proposal in chosen:
+                held[work.workload.name].append(proposal)
+            self._round(missing, chosen)
+
+    def _round(self, works: Sequence[Work], chosen: Sequence[tuple[Work, Proposal]]) -> None:
+        self._most = max(sum(work is one for one, _ in chosen) for work in works)
         waiting: list[Finalist] = []
-        for work in works:
-            finalists = _finalists(work, self._setup)
-            self._most = max(self._most, len(finalists))
-            for proposal in finalists:
-                known = self._book.ended(work.workload.name, proposal)
-                if known is None:
-                    number, proposed = self._book.begin(work.workload.name, proposal)
-                    self.in_flight[number] = work.workload.name
-                    waiting.append(Finalist(work, number, proposed))
-                elif known.outcome is Outcome.ACCEPTED:
-                    self.best[work.workload.name] = known
+        for work, proposal in chosen:
+            known = self._book.ended(work.workload.name, proposal)
+            if known is None:
+                number, proposed = self._book.begin(work.workload.name, proposal)
+                waiting.append(Finalist(work, number, proposed))
+            elif known.outcome is Outcome.ACCEPTED:
+                self.best[work.workload.name] = known
         judged = self._judge(waiting)
         verdicts = self._verdicts(judged)
         for work in works:
@@ -198,7 +214,6 @@ class Finals:
 
     def _end(self, one: Finalist, trial: Trial, entries: Sequence[Any] = ()) -> None:
         self._book.end(trial, entries)
-        self.in_flight.pop(one.number)
         if self._setup.memory is not None and self._setup.idea is not None:
             outdone = trial.reason is Reason.NOT_FASTER  # right, and faster than the baseline
             if not outdone:
@@ -210,9 +225,20 @@ class Finals:
         self._tell(LoopEvent(Stage.FINALS, text, trial, best=dict(self.best)))
 
 
-def _finalists(work: Work, setup: LoopSetup) -> list[Proposal]:
-    """The best of a workload's screens that are near to the best, as proposals of their own."""
-    passed = [t for t in work.tried if t.outcome is Outcome.SCREENED and gain_of(t) is not None]
+def _finalists(work: Work, setup: LoopSetup, held: Sequence[Proposal]) -> list[Proposal]:
+    """The best of a workload's screens that are near to the best, as proposals of their own.
+
+    Args:
+        work: with its screens.
+        setup: how many at most.
+        held: those that were held out before.
+    """
+    before = [one.candidate for one in held]
+    passed = [
+        t
+        for t in work.tried
+        if t.outcome is Outcome.SCREENED and t.results and t.proposal.candidate not in before
+    ]
     passed.sort(key=lambda t: (-(gain_of(t) or 0.0), t.number))
     options = setup.options
     if not passed:

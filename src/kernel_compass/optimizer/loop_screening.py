@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernel_compass.optimizer.left_out import left_out
 from kernel_compass.optimizer.loop_answers import gain_of, geometric_mean, results_text, screened
 from kernel_compass.optimizer.loop_book import Book, Key, key_of
 from kernel_compass.optimizer.loop_budget import LoopBudget
@@ -17,6 +18,9 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.study import Tell as StrategyTell
 from kernel_compass.records.trial import Outcome, Proposal, Reason, Trial
+
+SEARCH = "search"
+"""The proposer that explores: its points need not look promising."""
 
 
 @dataclass
@@ -34,7 +38,19 @@ class Work:
     """Screens since the best got better by the minimum effect."""
     mark: float = 1.0
     """The gain that counts as the last improvement."""
+    turn: int = 0
     left_because: str | None = None
+
+    def pick(self) -> Proposal:
+        """The next of the queue: in turns the search's, which may explore, and the most promising
+        of the others, which would starve it else."""
+        searched = [one for one in self.queue if one.proposer == SEARCH]
+        others = [one for one in self.queue if one.proposer != SEARCH]
+        first, second = (searched, others) if self.turn % 2 else (others, searched)
+        self.turn += 1
+        found = (first or second)[0]
+        self.queue.remove(found)
+        return found
 
     def take_in(self, trial: Trial, minimum_effect: float) -> None:
         """Learn how a screen ended."""
@@ -66,8 +82,6 @@ class Screening:
     ) -> None:
         self._setup, self._executor, self._book = setup, executor, book
         self._budget, self._proposers, self._works, self._tell = budget, proposers, works, tell
-        self.in_flight: dict[int, str] = {}
-        """Trials that were begun and have not ended."""
 
     def run(self) -> Why:
         """Go round the workloads; why it ended."""
@@ -105,7 +119,7 @@ class Screening:
         self._ask(work)
         found: list[Proposal] = []
         while work.queue and len(found) < self._setup.options.width:
-            proposal = work.queue.pop(0)
+            proposal = work.pick()
             if not self._passed_over(work, proposal):
                 found.append(proposal)
             if not work.queue:
@@ -124,7 +138,6 @@ class Screening:
         return found
 
     def _ask(self, work: Work) -> None:
-        over = {t.proposal.candidate.format for t in work.tried if t.reason is Reason.OVER_BUDGET}
         for proposer in self._proposers:
             for one in proposer.propose(
                 self._setup.problem, work.workload, self._setup.regimes, tuple(work.tried)
@@ -133,8 +146,8 @@ class Screening:
                 if key not in work.seen:
                     work.seen.add(key)
                     work.queue.append(one)
-        over.discard(None)
-        work.queue = [one for one in work.queue if one.candidate.format not in over]
+        gone = left_out(work.tried)
+        work.queue = [one for one in work.queue if not gone.has(one.candidate)]
         work.queue.sort(key=lambda one: -_worth(one, work.baseline))
 
     def _passed_over(self, work: Work, proposal: Proposal) -> bool:
@@ -170,7 +183,6 @@ class Screening:
                 self._budget.screened(None)
                 continue
             number, proposal = self._book.begin(work.workload.name, asked)
-            self.in_flight[number] = work.workload.name
             placed.append((work, number))
             task = self._setup.tasks.screen(
                 number, work.workload, proposal.candidate, self._setup.regimes
@@ -187,7 +199,6 @@ class Screening:
         effect = self._setup.options.minimum_effect
         trial = screened(number, work.workload.name, proposal, end, effect)
         self._book.end(trial, tells=self._tells(work, trial))
-        self.in_flight.pop(number)
         self._budget.screened(end.wall_s)
         if self._setup.memory is not None and self._setup.idea is not None:
             idea = self._setup.idea(work.workload, proposal.candidate)

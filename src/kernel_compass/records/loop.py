@@ -53,19 +53,23 @@ class LoopOptions:
     """Candidates of a workload that are screened before the next are asked for."""
     patience: int = 24
     """Screens of a workload without an improvement by the minimum effect until it is left."""
-    finalists: int = 2
-    """Of a workload, the most that go into the hold-out."""
+    finalists: int = 1
+    """Of a workload, the most that go into the hold-out together."""
     finalists_within: float = 0.05
     """... and only those that the screen saw this near to the best."""
+    rounds: int = 2
+    """Of the hold-out: where nothing of a workload passed, the next best get a second one."""
     processes: int = 5
     """Fresh ones of a hold-out."""
     pairs: int = 40
     """Of a hold-out, in each process and regime."""
     finals_share: float = 0.25
     """Of the minutes, what the hold-out gets at least."""
-    compile_timeout_s: float = 180.0
+    compile_timeout_s: float = 90.0
     run_timeout_s: float = 60.0
     finals_timeout_s: float = 300.0
+    static: int = 0
+    """Of a space, how many of the best by estimate are compiled before anything is measured."""
     guide_margin: float = 1.5
     """Formats whose Gaussian error is so many times the budget are not tried."""
 
@@ -73,6 +77,8 @@ class LoopOptions:
 class Stage(StrEnum):
     """Where the loop is."""
 
+    PROOF = "proof"
+    """The judge proves itself, once an environment."""
     BASELINE = "baseline"
     SELECT = "select"
     SCREEN = "screen"

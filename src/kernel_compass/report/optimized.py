@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kernel_compass.records.loop import Baseline, LoopEnd
+from kernel_compass.records.selection import PassedOver
 from kernel_compass.records.study import RecordedStudy
 from kernel_compass.records.trial import Outcome, Trial
 from kernel_compass.report.phrases import count_text, plain
@@ -33,7 +34,8 @@ def _workload(name: str, baseline: Baseline, end: LoopEnd) -> list[str]:
     best = end.best.get(name)
     found = [f"{plain(name)}: baseline {times}"]
     if best is None:
-        why = next((s.why for s in end.selected if s.workload == name and s.passed_over), None)
+        passed = (s for s in end.selected if s.workload == name and s.passed_over)
+        why = next((s.why for s in passed if s.passed_over is not PassedOver.NO_FLOOR), None)
         return [*found, f"  nothing accepted: {why or 'nothing was faster in every regime'}"]
     return [*found, *_best(best)]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kernel_compass.records.loop import Baseline
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.search_space import CandidateSpace
-from kernel_compass.records.trial import Candidate, CounterMovement, Prediction, Trial
+from kernel_compass.records.trial import Candidate, CounterMovement, Prediction
 from kernel_compass.units import bytes_text, duration_text
 
 DRAM_BYTES, L2_BYTES = "dram__bytes_read.sum", "lts__t_bytes_op_read.sum"
@@ -78,8 +78,3 @@ def baseline_weight(spaces: Sequence[CandidateSpace]) -> int | None:
     """Bytes of a 16-bit weight: the most that any of these stores."""
     known = [one.weight_bytes for one in spaces if one.weight_bytes is not None]
     return max(known, default=None)
-
-
-def tried_candidates(tried: Sequence[Trial]) -> list[Candidate]:
-    """What was tried, in order."""
-    return [one.proposal.candidate for one in tried]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kernel_compass.optimizer.left_out import LeftOut, left_out
 from kernel_compass.optimizer.proposers.predicting import (
     candidate_of,
     prediction_of,
@@ -17,7 +18,7 @@ from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.study import Tell
-from kernel_compass.records.trial import Action, Candidate, Proposal, Reason, Trial
+from kernel_compass.records.trial import Action, Candidate, Proposal, Trial
 
 _Place = tuple[int, int]
 """Which space, and which of its configurations."""
@@ -26,8 +27,8 @@ _Place = tuple[int, int]
 class Search:
     """One strategy a workload; it is told of whatever was tried, whoever proposed it.
 
-    A format that was found to be over the budget leaves the space: the strategy is then made anew
-    over the rest and told again.
+    What is left out by then (`left_out`) leaves the space: the strategy is made anew over the rest
+    and told again.
 
     Args:
         spaces: by workload, without those that cannot pay.
@@ -63,11 +64,11 @@ class Search:
         """See `Proposer`; nothing while what it proposed last still waits."""
         del problem
         spaces = self._spaces.get(workload.name, ())
-        over = frozenset(t.proposal.candidate.format for t in tried if _is_over(t))
+        gone = left_out(tried)
         state = self._states.get(workload.name)
-        if state is None or state.without != over:
-            kept = [one for one in spaces if one.format is None or one.format not in over]
-            state = _State(kept, over, self._strategy, self._seed, regimes)
+        if state is None or state.without != gone:
+            kept = [one for one in spaces if not gone.has(candidate_of(one, 0))]
+            state = _State(kept, gone, self._strategy, self._seed, regimes)
             self._states[workload.name] = state
         state.learn(tried, self._baselines[workload.name])
         if state.waiting:
@@ -109,7 +110,7 @@ class _State:
     def __init__(
         self,
         spaces: Sequence[CandidateSpace],
-        without: frozenset[str | None],
+        without: LeftOut,
         strategy: str,
         seed: int,
         regimes: Sequence[Regime],
@@ -164,10 +165,19 @@ def _made(
     seed: int,
     regimes: Sequence[Regime],
 ) -> Strategy:
-    configs = [spaces[s].configs[i] for s, i in places]
+    # Two formats have configurations that are equal: what they are of is part of the point, and
+    # what is learned of a configuration in one of them counts in the other.
+    configs: list[Config] = [
+        {
+            "implementation": spaces[s].implementation,
+            "format": spaces[s].format or "",
+            **spaces[s].configs[i],
+        }
+        for s, i in places
+    ]
     estimates = [_estimate(spaces[s], i, regimes) for s, i in places]
     features = [spaces[s].features[i] if spaces[s].features else None for s, i in places]
-    groups = [spaces[s].family for s, _ in places]
+    groups = [f"{spaces[s].family} {spaces[s].configs[i].get('kernel', '')}" for s, i in places]
     return make_strategy(
         strategy,
         SpaceInputs(configs, estimates),
@@ -187,10 +197,6 @@ def _estimate(space: CandidateSpace, index: int, regimes: Sequence[Regime]) -> f
             return None
         product *= value
     return float(product ** (1 / len(regimes)))
-
-
-def _is_over(trial: Trial) -> bool:
-    return trial.reason is Reason.OVER_BUDGET
 
 
 def _key(

@@ -1,0 +1,230 @@
+"""`optimize` as a command: in a process of its own, on a recording or in real workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from optimizer.loop_samples import TARGET, recording
+
+from kernel_compass.api.proving import environment_key
+from kernel_compass.cli.main import main
+from kernel_compass.codec import loop_recording
+from kernel_compass.optimizer.dispatch_file import read_table
+from kernel_compass.optimizer.ledger import read_study
+
+ROOT = Path(__file__).parents[2]
+FAULTY = """
+import os, signal, time
+import torch
+WORKLOADS = [{"rows": 33, "width": 64}]
+ERROR_BUDGET = 0.03
+HELD = ["w"]
+STREAMED = ["w"]
+
+def inputs(workload, generator):
+    def normal(*shape):
+        return torch.randn(shape, generator=generator)
+    return {"x": normal(workload["rows"], workload["width"]), "w": normal(workload["width"], 48)}
+
+def reference(x, w):
+    return x @ w
+
+def baseline(x, w):
+    return x @ w
+
+def by_parts(x, w):
+    return sum(a @ b for a, b in zip(x.chunk(2, 1), w.chunk(2, 0)))
+
+def dies(x, w):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def leaves(x, w):
+    os._exit(3)
+
+CANDIDATES = {"dies": dies, "by_parts": by_parts, "leaves": leaves}
+"""
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "KERNEL_COMPASS_HOME": str(tmp_path / "home"),
+        "KERNEL_COMPASS_CACHE": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@pytest.fixture
+def proved(environment, monkeypatch):
+    """As if the judge had proved itself in this environment: that takes a minute."""
+    monkeypatch.setenv("KERNEL_COMPASS_CACHE", environment["KERNEL_COMPASS_CACHE"])
+    path = Path(environment["KERNEL_COMPASS_CACHE"]) / "self-test"
+    path.mkdir(parents=True)
+    (path / f"{environment_key('cpu')[0]}.json").write_text('{"passed": true}')
+
+
+@pytest.fixture
+def device(tmp_path):
+    path = tmp_path / "r.json.gz"
+    path.write_bytes(loop_recording.encode(recording()))
+    return f"recorded:{path}"
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, capfd):
+    """Run the command in this process; returns exit code, standard output, standard error."""
+    monkeypatch.setenv("KERNEL_COMPASS_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        capfd.readouterr()
+        code = main(["optimize", *map(str, words)])
+        out, err = capfd.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return run
+
+
+def only_study(tmp_path):
+    (folder,) = (tmp_path / "home" / "studies").iterdir()
+    return folder
+
+
+def test_it_ends_with_a_table_that_was_asked_for(call, device, tmp_path):
+    found = call(TARGET, "--device", device, "--trials", "40", "--table", "t/compass.json")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("accepted: fast w8a16_fp8") == 2
+    assert "Written to t/compass.json" in found.stdout
+    assert "over_budget: 11 % off" in found.stderr  # every rejection in a line
+    assert all(len(line) <= 220 for line in found.stderr.splitlines())
+    table = read_table(tmp_path / "t" / "compass.json")
+    assert len(table.entries) == 2
+
+
+def test_without_a_terminal_nothing_is_applied_unasked(call, device, tmp_path):
+    found = call(TARGET, "--device", device, "--trials", "40")
+    assert found.returncode == 0
+    assert "Not applied. Apply it: kernel-compass optimize --resume" in found.stdout
+    assert not (tmp_path / "compass.json").exists()
+    applied = call("--resume", "last", "--yes", "--quiet")
+    assert applied.returncode == 0, applied.stderr
+    assert len(read_table(tmp_path / "compass.json").entries) == 2
+
+
+def test_json_is_the_study_and_nothing_else(call, device):
+    found = call(TARGET, "--device", device, "--trials", "20", "--json")
+    document = json.loads(found.stdout)
+    assert document["schema"] == "kernel-compass/study/1"
+    assert document["state"] == "finished"
+
+
+def test_json_lines_tell_stage_trials_best_and_verdicts(call, device):
+    found = call(TARGET, "--device", device, "--trials", "20", "--json-lines")
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    stages = list(dict.fromkeys(row["stage"] for row in rows))
+    assert stages == ["baseline", "select", "screen", "finals", "ended"]
+    screens = [row for row in rows if row["stage"] == "screen" and row["trial"]]
+    assert len(screens) == 20
+    assert screens[-1]["done"] == 20 == screens[-1]["planned"]
+    best = screens[-1]["best"]["bmm 128x1x128x512"]
+    low, estimate, high = best["speedup"]["cold"]
+    assert low < estimate < high
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Nothing is to be optimized"),
+        ((TARGET, "--resume", "last"), "Both"),
+        ((TARGET, "--json", "--quiet"), "exclude each other"),
+        ((TARGET, "--budget", "much"), "is no percentage"),
+        ((TARGET, "--strategy", "luck"), "no strategy"),
+        ((TARGET, "--device", "recorded:nowhere"), "no recording"),
+        (("nonsense", "--device", "simulated"), "no problem"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_runs(call, words, said):
+    found = call(*words)
+    assert found.returncode == 2
+    assert said in found.stderr
+    assert "next:" in found.stderr
+
+
+def test_a_study_that_is_not_there_cannot_be_resumed(call):
+    found = call("--resume", "nothing")
+    assert found.returncode == 11
+    assert "no study" in found.stderr
+
+
+def test_in_real_workers_the_right_candidate_is_blamed_and_ctrl_c_leaves_nothing(
+    call, environment, proved, tmp_path
+):
+    problem = tmp_path / "problem.py"
+    problem.write_text(FAULTY)
+    words = [str(problem), "--device", "simulated", "--regime", "warm", "--yes"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernel_compass", "optimize", *words, "--trials", "9"],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if " dies " in line and "crashed" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130, rest
+    found = read_study(only_study(tmp_path))
+    assert found.study.state == "stopped"
+    assert not any(one.blamed for one in found.interruptions)
+    _nothing_runs(str(tmp_path))
+
+    resumed = call("--resume", "last", "--yes")
+    assert resumed.returncode == 0, resumed.stderr
+    trials = read_study(only_study(tmp_path)).trials
+    reasons = {t.proposal.candidate.implementation: str(t.reason) for t in trials}
+    assert reasons["dies"] == "crashed"
+    assert reasons["leaves"] == "exited"
+    assert reasons["by_parts"] == "not_faster"  # on the simulated device all bytes cost alike
+
+
+def test_a_file_is_not_run_before_somebody_agreed(call, tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(FAULTY)
+    found = call(problem, "--device", "simulated")
+    assert found.returncode == 2
+    assert "--yes" in found.stderr
+    assert not (tmp_path / "home" / "studies").exists()
+
+
+def _nothing_runs(mark):
+    """No process with this text in its environment or command line, after a moment."""
+    deadline = time.monotonic() + 10
+    while True:
+        left = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+                continue
+            try:
+                text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in text:
+                left.append(entry.name)
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"processes {left} are left"
+        time.sleep(0.1)
