@@ -59,7 +59,5 @@ def chosen_gpus(device: str) -> tuple[str, ...]:
     gpus = [gpu.uuid for gpu in visible_gpus()]
     if not gpus or (index and int(index) >= len(gpus)):
         found = f"This machine shows {len(gpus)} GPUs, and {device} is none of them."
-        raise MeasurementError(
-            MeasurementCause.NO_GPU, found, "Look at `kernel-compass doctor`, or name cpu."
-        )
+        raise MeasurementError(MeasurementCause.NO_GPU, found, "Look at `kernel-compass doctor`.")
     return (gpus[int(index)],) if index else tuple(gpus)
