@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test test-all test-gpu bench-kernels lint format types imports check clean help
 
 help:
-	@echo "make demo      diagnose the recorded H200 captures; profile live where a GPU with ncu is"
+	@echo "make demo      diagnose recorded captures, optimize on a recorded study, profile live where a GPU with ncu is"
 	@echo "make test      the CPU test suite"
 	@echo "make check     lint, types, import contracts"
 	@echo "make test-gpu  the GPU tests, with the python in PYTHON (needs torch, ncu)"

@@ -1,10 +1,13 @@
-"""First run: diagnose the recorded H200 captures; profile live where a GPU with ncu is present."""
+"""First run: diagnose recorded H200 captures, run the loop on a recorded study, profile live where
+a GPU with ncu is present."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +25,18 @@ def show_recordings() -> None:
         print(f"== recorded on an H200: {description}\n")
         report = diagnose_profiles(recorded_profiles(name))
         print(render(report, Format.TERMINAL, width, color=sys.stdout.isatty()))
+
+
+def optimize_recorded() -> int:
+    """The whole loop on what a study on an H200 measured: propose, screen, hold out, accept."""
+    print("== the loop, on the times that were recorded on an H200\n", flush=True)
+    recording = HERE.parent / "benchmarks/results/h200/optimize/mla.recording.json.gz"
+    with tempfile.TemporaryDirectory() as home:
+        asked = ["optimize", "mla:deepseek-v3", "--tokens", "1,16", "--budget", "3%"]
+        place = ["--device", f"recorded:{recording}", "--table", f"{home}/compass.json"]
+        command = [sys.executable, "-m", "kernel_compass.cli.main", *asked, *place]
+        environment = {**os.environ, "KERNEL_COMPASS_HOME": home}
+        return subprocess.run(command, env=environment, check=False).returncode
 
 
 def profile_live() -> int:
@@ -48,4 +63,4 @@ def profile_live() -> int:
 
 if __name__ == "__main__":
     show_recordings()
-    sys.exit(profile_live())
+    sys.exit(optimize_recorded() or profile_live())

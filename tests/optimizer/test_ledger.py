@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-from optimizer import ledger_writer
 from optimizer.study_samples import entry, proposal, study, trial
 
 import kernel_compass
@@ -21,6 +20,7 @@ from kernel_compass.optimizer.ledger import Ledger, read_study, trial_sha256
 from kernel_compass.optimizer.ledger_lock import writer_of
 from kernel_compass.records.study import StudyState, Tell
 from kernel_compass.records.trial import Outcome, Reason
+from optimizer import ledger_writer
 
 KILLS = 50
 WORDS = ("open", "begun", "ended", "accepted")

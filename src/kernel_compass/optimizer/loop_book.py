@@ -7,7 +7,7 @@ tried again under its number. It then stands where the run that was killed stood
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from kernel_compass.errors import StudyError
@@ -113,14 +113,7 @@ class Book:
 
     def baseline(self, workload: ProblemWorkload, regimes: Sequence[Regime]) -> Baseline | None:
         """The baseline as it was measured before; `None` = it was not, or not in all regimes."""
-        found = []
-        for regime in regimes:
-            time_us = self._tells.get((_stream(workload, regime), 0))
-            if time_us is None:
-                return None
-            floor_us = self._tells.get((_stream(workload, regime), 1))
-            found.append(RegimeTime(regime, time_us, floor_us))
-        return Baseline(workload.name, tuple(found))
+        return _baseline(self._tells, workload, regimes)
 
     def keep_baseline(self, workload: ProblemWorkload, baseline: Baseline) -> None:
         """Record it, so that a resumed run sees the same."""
@@ -128,6 +121,28 @@ class Book:
             stream = _stream(workload, one.regime)
             self.ledger.tell(Tell(stream, 1, one.floor_us))
             self.ledger.tell(Tell(stream, 0, one.time_us))
+
+
+def baseline_told(
+    tells: Sequence[Tell], workload: ProblemWorkload, regimes: Sequence[Regime]
+) -> Baseline | None:
+    """The baseline that a ledger's tells hold; `None` = not in all regimes."""
+    return _baseline({(t.stream, t.index): t.time_us for t in tells}, workload, regimes)
+
+
+def _baseline(
+    times: Mapping[tuple[str, int], float | None],
+    workload: ProblemWorkload,
+    regimes: Sequence[Regime],
+) -> Baseline | None:
+    found = []
+    for regime in regimes:
+        time_us = times.get((_stream(workload, regime), 0))
+        if time_us is None:
+            return None
+        floor_us = times.get((_stream(workload, regime), 1))
+        found.append(RegimeTime(regime, time_us, floor_us))
+    return Baseline(workload.name, tuple(found))
 
 
 def _stream(workload: ProblemWorkload, regime: Regime) -> str:

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _LOOKS = frozenset(
@@ -23,11 +24,18 @@ _LOOKS = frozenset(
     )
 )
 _HANDS_OVER = frozenset(("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec"))
-_LIBRARIES = tuple(
-    path
-    for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    if (path := sysconfig.get_path(name))
-)
+_STANDARD = ("stdlib", "platstdlib", "purelib", "platlib")
+
+
+def _libraries() -> tuple[str, ...]:
+    """Folders of the standard library and of what was installed, wherever `sys.path` has it."""
+    known = (sysconfig.get_path(name) for name in _STANDARD)
+    installed = (one for one in sys.path if one and any(Path(one).glob("*.dist-info/RECORD")))
+    return tuple(dict.fromkeys(filter(None, (*known, *installed))))
+
+
+_LIBRARIES = _libraries()
+"""As they are before any candidate runs: what it adds to `sys.path` is none."""
 
 
 class Audit:

@@ -1,0 +1,59 @@
+"""The figures of docs/optimize.md are those of the kept study, and its recording gives the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernel_compass import api
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "benchmarks/results/h200/optimize"
+TEXT = (ROOT / "docs/optimize.md").read_text()
+STUDY = json.loads((KEPT / "mla.study.json").read_text())
+ACCEPTED = {t["workload"]: t for t in STUDY["trials"] if t["outcome"] == "accepted"}
+
+
+@pytest.mark.parametrize("name", sorted(ACCEPTED))
+def test_each_row_is_an_accepted_trial(name):
+    trial = ACCEPTED[name]
+    candidate = trial["proposal"]["candidate"]
+    shape = " x ".join(name.partition(" ")[2].split("x")[1:])
+    parts = []
+    for regime in ("cold", "warm"):
+        (found,) = [r["speedup"] for r in trial["results"] if r["regime"] == regime]
+        parts.append(f"{found['estimate']:.3f}x ({found['low']:.3f} to {found['high']:.3f})")
+    chosen = f"{candidate['implementation']} {candidate['format']}"
+    error = f"{trial['format_error_pct']:.1f} %"
+    assert f"| {shape} | {chosen} | {parts[0]} | {parts[1]} | {error} |" in TEXT
+    assert trial["explained"] is True
+
+
+def test_how_many_were_tried():
+    screened = [
+        t
+        for t in STUDY["trials"]
+        if t["proposal"]["proposer"] != "finals" and "Gaussian" not in t["detail"]
+    ]
+    before = [t for t in STUDY["trials"] if "Gaussian" in t["detail"]]
+    assert f"It screened {len(screened)} candidates" in TEXT
+    assert f"; {len(before)} spaces were passed over" in TEXT
+
+
+def test_the_loop_on_its_recording_comes_to_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNEL_COMPASS_HOME", str(tmp_path))
+    request = api.study_request("mla:deepseek-v3", tokens=[1, 16], budget_pct=3.0)
+    found = api.optimize(request, f"recorded:{KEPT / 'mla.recording.json.gz'}")
+    chosen = {t.workload: dict(t.proposal.candidate.config) for t in found.recorded.accepted}
+    assert chosen == {n: t["proposal"]["candidate"]["config"] for n, t in ACCEPTED.items()}
+    for trial in found.recorded.accepted:
+        kept = {r["regime"]: r["speedup"]["estimate"] for r in ACCEPTED[trial.workload]["results"]}
+        for result in trial.results:
+            assert result.speedup.estimate == pytest.approx(kept[result.regime.value], rel=0.02)
+
+
+def test_the_readme_says_what_was_won():
+    won = [r["speedup"]["estimate"] for t in ACCEPTED.values() for r in t["results"]]
+    assert f"{min(won):.2f} to {max(won):.2f} times cuBLAS" in (ROOT / "README.md").read_text()
