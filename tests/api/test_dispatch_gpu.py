@@ -66,6 +66,7 @@ def test_a_cuda_graph_replays_it(used, tokens):
     assert torch.equal(out, table.bmm(a, handle))
 
 
+@pytest.mark.filterwarnings("default")  # the compiler gives hints of its own
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_torch_compile_with_its_own_backend(used, mode):
     torch, table, handle, _ = used

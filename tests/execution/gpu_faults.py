@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 import triton
 import triton.language as tl
@@ -26,7 +28,7 @@ def innocent(arguments, tell):
     a = torch.randn(256, 256, device="cuda")
     tell({"phase": "run"})
     error = (a @ a - (a.double() @ a.double()).float()).abs().max().item()
-    return {"right": error < 1e-1, "free": torch.cuda.mem_get_info()[0]}
+    return {"right": error < 1e-1, "pid": os.getpid()}
 
 
 def illegal_access(arguments, tell):
@@ -81,8 +83,10 @@ def does_not_fit(arguments, tell):
         x = tl.load(a + rows[:, None] * SIZE + rows[None, :])
         tl.store(out + rows[:, None] * SIZE + rows[None, :], tl.dot(x, x))
 
-    a = torch.zeros(512, 512, device="cuda")
-    large[(1,)](a, a, 512)
+    a = torch.zeros(256, 256, device="cuda")
+    large[(1,)](
+        a, a, 256, num_warps=8
+    )  # 512 KiB of shared memory; a larger one compiles for minutes
     return {}
 
 
