@@ -579,6 +579,7 @@ class _Trial:
         within: AbstractContextManager[None] | None = None,
     ) -> list[Any]:
         self.machine.poison(self.sizes)
+        self.machine.synchronize()  # operands are there, on whatever stream it reads them
         try:
             with within or nullcontext(), listening(self.audit):
                 outputs = runner.run(state, _rest(given, self.problem))
