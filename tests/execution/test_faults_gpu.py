@@ -84,6 +84,7 @@ def test_an_infinite_kernel_is_ended(executor, waits):
     start = time.monotonic()
     end = guilty(executor, "infinite_kernel", run_s=3.0, waits=waits)
     assert end.failure.reason is Reason.RUN_TIMEOUT, end
+    assert "launched" in end.failure.detail  # and not still being compiled
     assert time.monotonic() - start < 120
 
 

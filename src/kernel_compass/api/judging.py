@@ -85,7 +85,7 @@ def judge_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     workload = Workload(Op(a["op"]), a["heads"], a["tokens"], a["reduction"], a["columns"])
     number_format, name = NumberFormat.parse(a["format"]), a["implementation"]
     problem = ProductProblem(workload, number_format, name, a["budget"], a["device"])
-    machine = machine_of(a["device"])  # first: a context brings variables and threads of its own
+    machine = machine_of(a["device"])  # before the watch: CUDA sets up variables and threads
     watch = Watch(torch, TRUSTED)
     tell({"phase": "compile"})
     implementation = registry.implementation(name)

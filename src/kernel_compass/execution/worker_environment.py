@@ -123,6 +123,5 @@ class WorkerFolders:
             "TORCHINDUCTOR_CACHE_DIR": str(self.root / "inductor"),
             "TORCH_EXTENSIONS_DIR": str(self.root / "extensions"),
             "CUDA_CACHE_PATH": str(self.root / "cuda"),
-            "CUDA_MODULE_LOADING": "LAZY",  # torch sets it with its context: here it is no change
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of processes that outlives a task
         }

@@ -59,8 +59,8 @@ _TORCH_FUNCTIONS = (
     "randn",
     "manual_seed",
 )
-_OF_LIBRARIES = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_")
-"""Variables that a compiler sets for itself."""
+_OF_LIBRARIES = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "CUDA_MODULE_LOADING")
+"""Variables that a compiler sets for itself, and torch when it first uses a GPU."""
 
 _TICK_S = 0.01
 

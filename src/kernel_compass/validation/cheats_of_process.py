@@ -220,7 +220,7 @@ PROCESS_CHEATS: tuple[Cheat, ...] = (
     Cheat("replays after thirty calls", _replays_later, _NO_WORK | {Reason.NOT_REPEATABLE}),
     Cheat("finds the answer in frames", _from_frames, _LOOKS),
     Cheat("finds the answer among all objects", _from_the_collector, _LOOKS),
-    Cheat(  # a thread's current stream is the default one
+    Cheat(  # on a GPU, the pool's thread launches on a stream of its own
         "leaves the work to a pool",
         _by_a_pool,
         frozenset([Reason.KEEPS_RUNNING, Reason.SIDE_STREAM]),
