@@ -16,7 +16,7 @@ from kernel_compass.errors import StudyError
 from kernel_compass.records.dispatch import DispatchTable, TokenRange
 from kernel_compass.records.problem import ProblemSource
 from kernel_compass.records.study import Interruption, RecordedStudy, StudyState, Tell
-from kernel_compass.records.trial import Candidate
+from kernel_compass.records.trial import Candidate, Reason
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECORDED = RecordedStudy(
@@ -60,6 +60,20 @@ def test_every_cut_and_every_foreign_field_is_refused(name):
                 codec.decode(json.dumps(wrong))
     with pytest.raises(StudyError, match="newer"):
         codec.decode(json.dumps({**found, "schema": found["schema"][:-1] + "9999999999999"}))
+
+
+def test_every_reason_is_written_and_read_again():
+    """Those that were added since the golden files of the same version, too."""
+    assert "looks_at_the_judge" in list(Reason)
+    trials = tuple(trial(number, reason=reason) for number, reason in enumerate(Reason, 1))
+    for one in trials:
+        assert trial_document.decode(trial_document.encode(one)) == one
+        assert trial_document.decode(trial_document.encode_line(one)) == one
+    recorded = replace(RECORDED, trials=trials)
+    assert study_document.decode(study_document.encode(recorded)) == recorded
+    found = json.loads(trial_document.encode(trials[0]))
+    with pytest.raises(StudyError, match="no_such_reason"):
+        trial_document.decode(json.dumps({**found, "reason": "no_such_reason"}))
 
 
 def test_the_order_of_keys_and_whole_floats_decide_nothing():

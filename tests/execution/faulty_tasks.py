@@ -60,6 +60,13 @@ def alarm_later(arguments, tell):
     return {}
 
 
+def allows_tf32(arguments, tell):
+    import torch
+
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    return {"torch": torch.__version__}
+
+
 def busy(arguments, tell):
     if arguments.get("run"):
         tell({"phase": "run"})

@@ -212,6 +212,18 @@ def test_changed_state_is_told_and_reaches_nobody(executor, what, word):
         assert seen.answer["umask"] != 0o777
 
 
+def test_a_switch_that_cannot_be_read_any_more_is_a_change(tmp_path):
+    """torch refuses to read TF32 by its old name once it was set by the new one."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("this torch has no second switch")
+    with LocalExecutor(tmp_path, study="switch", preload=["torch"]) as executor:
+        executor.submit(Task("tf32", "execution.faulty_tasks:allows_tf32"))
+        (end,) = executor.ended(LONG_S)
+    assert end.failure is None
+    assert "backends.cuda.matmul.allow_tf32" in end.notes[0]
+
+
 def test_nobody_else_is_blamed_for_a_worker_that_was_killed_from_outside(executor):
     executor.submit(plain("victim", "sleep", seconds=1.0))
     time.sleep(0.4)

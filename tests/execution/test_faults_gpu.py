@@ -84,6 +84,7 @@ def test_an_infinite_kernel_is_ended(executor, waits):
     start = time.monotonic()
     end = guilty(executor, "infinite_kernel", run_s=3.0, waits=waits)
     assert end.failure.reason is Reason.RUN_TIMEOUT, end
+    assert "launched" in end.failure.detail  # and not still being compiled
     assert time.monotonic() - start < 120
 
 
@@ -100,6 +101,17 @@ def test_memory_that_another_left_is_not_the_next_ones_fault(tmp_path):
         ends = {end.identifier: end for end in executor.ended(LONG_S)}
     assert ends["half"].failure is None, ends["half"]
     assert "out_of_memory" in " ".join(ends["half"].notes)
+
+
+def test_a_worker_keeps_its_context_from_task_to_task(executor):
+    """What CUDA and Triton set for themselves is no change that a worker is renewed for."""
+    processes = {}
+    for i in range(6):
+        executor.submit(of_gpu(f"innocent{i}", "innocent"))
+        (end,) = executor.ended(LONG_S)
+        assert end.failure is None and end.notes == (), end
+        processes.setdefault(end.worker, set()).add(end.answer["pid"])
+    assert all(len(found) == 1 for found in processes.values())
 
 
 def test_changed_flags_are_told(executor):

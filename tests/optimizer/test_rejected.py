@@ -10,7 +10,7 @@ import pytest
 from optimizer.study_samples import H200, proposal, trial
 
 from kernel_compass.errors import StudyError, UsageError
-from kernel_compass.optimizer.ledger_memory import RejectionMemory
+from kernel_compass.optimizer.ledger_memory import NOT_KEPT, RejectionMemory
 from kernel_compass.records.dispatch import GpuModel
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.rejected import Idea
@@ -54,6 +54,12 @@ def test_the_same_idea_is_recalled_and_no_other(memory):
 def test_what_says_nothing_of_the_idea_is_not_kept(memory, reason):
     assert not memory.remember(IDEA, trial(reason=reason), "s")
     assert memory.recall(IDEA) is None
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - NOT_KEPT))
+def test_every_other_reason_is_recalled_as_it_was(memory, reason):
+    assert memory.remember(IDEA, trial(reason=reason), "s")
+    assert memory.recall(IDEA).reason is reason
 
 
 def test_an_acceptance_forgets_the_rejection(memory):

@@ -85,6 +85,7 @@ def judge_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     workload = Workload(Op(a["op"]), a["heads"], a["tokens"], a["reduction"], a["columns"])
     number_format, name = NumberFormat.parse(a["format"]), a["implementation"]
     problem = ProductProblem(workload, number_format, name, a["budget"], a["device"])
+    machine = machine_of(a["device"])  # before the watch: CUDA sets up variables and threads
     watch = Watch(torch, TRUSTED)
     tell({"phase": "compile"})
     implementation = registry.implementation(name)
@@ -93,7 +94,7 @@ def judge_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         problem,
         of_product(workload),
         lambda: ImplementationRunner(implementation, workload, number_format, a["config"]),
-        machine_of(a["device"]),
+        machine,
         watch,
         Effort(**a.get("effort", {})),
         declared_baseline=implementation.provider == "torch",

@@ -59,8 +59,8 @@ _TORCH_FUNCTIONS = (
     "randn",
     "manual_seed",
 )
-_OF_LIBRARIES = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_")
-"""Variables that a compiler sets for itself."""
+_OF_LIBRARIES = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "CUDA_MODULE_LOADING")
+"""Variables that a compiler sets for itself, and torch when it first uses a GPU."""
 
 _TICK_S = 0.01
 
@@ -177,12 +177,19 @@ def _state_of_torch() -> dict[str, object]:
         return found
     for name in _TORCH_FLAGS:
         with contextlib.suppress(AttributeError):  # not in this version
-            value = attrgetter(name.removesuffix("()"))(torch)
-            found[f"torch.{name}"] = value() if name.endswith("()") else value
+            found[f"torch.{name}"] = _flag(torch, name)
     for name in _TORCH_FUNCTIONS:
         with contextlib.suppress(AttributeError):
             found[f"torch.{name}"] = _function(attrgetter(name)(torch))
     return found
+
+
+def _flag(torch: Any, name: str) -> object:
+    try:
+        value = attrgetter(name.removesuffix("()"))(torch)
+        return value() if name.endswith("()") else value
+    except RuntimeError as error:  # set through a newer switch, TF32's are not read through this
+        return type(error).__name__
 
 
 def _function(found: Any) -> int:

@@ -181,6 +181,19 @@ def _patched_problem(torch: Any, problem: TrialProblem) -> Function:
     return function
 
 
+def _allows_tf32(torch: Any) -> None:
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    else:  # before torch 2.9
+        torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def _forbids_tf32(torch: Any) -> None:
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
 def _state(name: str, act: Callable[[Any], Any], undo: Callable[[Any], Any]) -> Cheat:
     return Cheat(name, _then(act), frozenset([Reason.CHANGES_STATE]), undo=undo)
 
@@ -271,6 +284,7 @@ PROCESS_CHEATS: tuple[Cheat, ...] = (
         lambda t: _modes.append(t.nn.modules.module.register_module_forward_hook(_nothing)),
         lambda t: [_modes.pop().remove() for _ in list(_modes)],
     ),
+    _state("allows TF32 by the newer switch", _allows_tf32, _forbids_tf32),
     _state(
         "switches a backend off",
         lambda t: setattr(t.backends.mkldnn, "deterministic", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -67,11 +68,15 @@ def work_of(torch: Any, call: Callable[[], Any]) -> Counter[str]:
     before = sys.getprofile()
 
     def profiled() -> None:
+        collects = gc.isenabled()
+        gc.disable()  # what a collection runs is no part of the call that happens to start it
         sys.setprofile(look)
         try:
             call()
         finally:
             sys.setprofile(before if callable(before) else None)
+            if collects:
+                gc.enable()
 
     for name, _ in op_list(torch, profiled) or ():
         found[name] += 1

@@ -185,10 +185,10 @@ class Watch:
         found: dict[str, Any] = {}
         for name, function in _FLAGS:
             if function and hasattr(torch, function):
-                found[name] = getattr(torch, function)()
+                found[name] = _read(torch, function, call=True)
         for path in _BACKENDS:
-            value = _followed(torch, path)
-            if isinstance(value, bool):
+            value = _read(torch, path)
+            if value is not None:
                 found[f"torch.{path}"] = value
         found["denormal flushing"] = _flushes(torch)
         found["the default generator's seed"] = torch.initial_seed()
@@ -260,6 +260,15 @@ def _followed(root: Any, path: str) -> Any:
     for name in path.split("."):
         root = getattr(root, name, None)
     return root
+
+
+def _read(torch: Any, path: str, call: bool = False) -> Any:
+    """A switch; torch refuses to read one that was set through its newer name."""
+    try:
+        found = _followed(torch, path)
+        return found() if call else found
+    except RuntimeError:
+        return "unreadable"
 
 
 def _text(value: Any) -> str:

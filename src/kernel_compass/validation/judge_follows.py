@@ -1,0 +1,82 @@
+"""Step 3: results follow inputs that change in place, and every call does the work."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from typing import Any
+
+from kernel_compass.records.trial import Reason
+from kernel_compass.validation.guards import guard_all
+from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
+from kernel_compass.validation.judged_trial import NAN_BYTE, Rejected, Trial
+from kernel_compass.validation.judging import GateFinding, Runner
+from kernel_compass.validation.op_record import work_of
+from kernel_compass.validation.outputs import all_same
+
+ROUNDS = 2
+
+
+def follows(trial: Trial, runner: Runner) -> None:
+    """Results follow inputs that are changed in place, under the same objects and addresses."""
+    given, _ = guard_all(trial.torch, trial.draws[1].inputs, NAN_BYTE)
+    state = trial.prepared(runner, given)
+    before = [o.clone() for o in trial.ran(runner, state, given)]
+    for change in (NEW_VALUES, *REORDERINGS):
+        if not trial.changed_in_place(given, trial.draws[-1], change):
+            continue
+        changed = trial.of(trial.workload, given)
+        if changed.gate(before).reason is None:
+            continue  # the change does not show in the result
+        outputs = trial.ran(runner, state, given)
+        finding = changed.gate(outputs)
+        is_stale = all_same(trial.torch, outputs, before)
+        before = [o.clone() for o in outputs]
+        if finding.reason is not None:
+            _reject_unless_unclear(finding, change, is_stale)
+
+
+def _reject_unless_unclear(finding: GateFinding, change: str, is_stale: bool) -> None:
+    if is_stale:
+        raise Rejected(
+            Reason.CACHES_BY_IDENTITY,
+            f"Its result did not follow inputs that were changed in place ({change}).",
+        )
+    if change == NEW_VALUES:  # the others may break what a problem's inputs keep to
+        detail = f"After inputs were changed in place ({change}): {finding.detail}"
+        raise Rejected(finding.reason or Reason.WRONG_RESULT, detail)
+
+
+def works_at_every_call(trial: Trial, runner: Runner) -> None:
+    """The same contents again cost the same operations, and late results follow new ones."""
+    inputs = trial.problem.inputs(trial.workload, secrets.randbits(30) + 1)
+    given, _ = guard_all(trial.torch, inputs, NAN_BYTE)
+    state = trial.prepared(runner, given)
+    trial.ran(runner, state, given)
+    saved = [_saved(trial, runner, state, given) for _ in range(ROUNDS)]
+    late = trial.of(trial.workload, given)
+    finding = late.gate(trial.ran(runner, state, given))
+    if finding.reason is not None:
+        kept = trial.copies
+        trial.changed_in_place(given, trial.draws[-1], NEW_VALUES)
+        if all_same(trial.torch, trial.ran(runner, state, given), kept):
+            detail = f"From some call on it gives one result again and again: {finding.detail}"
+            raise Rejected(Reason.STALE_RESULT, detail)
+        raise Rejected(finding.reason, finding.detail)
+    if all(saved):
+        what = ", ".join(sorted(str(one) for one in saved[0] or ())[:3])
+        raise Rejected(
+            Reason.NO_WORK,
+            f"With contents it has seen before it leaves out {what}: it keeps results.",
+        )
+
+
+def _saved(trial: Trial, runner: Runner, state: Any, given: dict[str, Any]) -> Counter[str] | None:
+    """What a second call with the same new contents leaves out; `None` = it does more, or else."""
+    rest = trial.rest(given)
+    new = trial.problem.inputs(trial.workload, secrets.randbits(30) + 1)
+    for name, value in rest.items():
+        if isinstance(value, trial.torch.Tensor) and new[name].shape == value.shape:
+            silently(trial.torch, value, new[name])
+    first, again = (work_of(trial.torch, lambda: runner.run(state, rest)) for _ in "ab")
+    return first - again if again <= first else None

@@ -1,0 +1,214 @@
+"""A candidate under trial: draws of inputs with what they should give, and watched calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_compass.errors import shortened
+from kernel_compass.records.problem import ProblemWorkload
+from kernel_compass.records.trial import Reason
+from kernel_compass.validation.guards import Guarded, guard_all
+from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
+from kernel_compass.validation.judging import Effort, GateFinding, JudgedProblem, Machine, Runner
+from kernel_compass.validation.op_record import filled_allocations
+from kernel_compass.validation.outputs import all_same, flat
+from kernel_compass.validation.peeking import Audit, listening
+from kernel_compass.validation.sealing import Sealed
+from kernel_compass.validation.watch import Found, Watch
+
+NAN_BYTE, ZERO_BYTE, ODD_BYTE = 0xFF, 0x00, 0x3C
+
+
+class Rejected(Exception):
+    """Carries what was found out of the steps.
+
+    Args:
+        reason: of the closed list.
+        detail: one sentence.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass
+class Draw:
+    """Inputs with what they should give, sealed."""
+
+    inputs: dict[str, Any]
+    sealed: Sealed
+    problem: JudgedProblem
+
+    def gate(self, outputs: Sequence[Any]) -> GateFinding:
+        """Whether outputs are right."""
+        with self.sealed.opened() as expected:
+            return self.problem.gate(outputs, expected)
+
+
+@dataclass
+class Trial:
+    """What the steps share; each of them raises `Rejected`."""
+
+    torch: Any
+    problem: JudgedProblem
+    workload: ProblemWorkload
+    machine: Machine
+    watch: Watch
+    effort: Effort
+    unseen: list[str] = field(default_factory=list)
+    """What could not be looked at."""
+    found: GateFinding | None = None
+    """The worst of the gate's findings that passed, or the one that did not."""
+    draws: list[Draw] = field(default_factory=list)
+    """The public one, then secret ones."""
+    sizes: list[int] = field(default_factory=list)
+    """In bytes, of what outputs may take."""
+    copies: list[Any] = field(default_factory=list)
+    """Of the last call's outputs, as they were when it returned."""
+    audit: Audit = field(default_factory=Audit)
+
+    def drawn(self, workload: ProblemWorkload, seed: int) -> Draw:
+        """Fresh inputs."""
+        return self.of(workload, self.problem.inputs(workload, seed))
+
+    def of(self, workload: ProblemWorkload, inputs: dict[str, Any]) -> Draw:
+        """These inputs, as they are now."""
+        sealed = Sealed(self.torch, self.problem.expected(workload, inputs))
+        return Draw(inputs, sealed, self.problem)
+
+    def keep_worst(self, finding: GateFinding) -> None:
+        """Keep the finding with the largest error."""
+        known = [self.found] if self.found else []
+        self.found = max(*known, finding, key=_error) if known else finding
+
+    def rest(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The operands that come with each call."""
+        return {n: value for n, value in given.items() if n not in self.problem.held}
+
+    def prepared(self, runner: Runner, given: Mapping[str, Any]) -> Any:
+        """What the candidate makes of the operands it takes over."""
+        held = {name: given[name] for name in self.problem.held}
+        try:
+            return runner.prepare(held)
+        except Exception as error:
+            raise rejected_for(error) from error
+
+    def called(self, runner: Runner, given: Mapping[str, Any]) -> list[Any]:
+        """One call of a candidate that has packed nothing before."""
+        return self.ran(runner, self.prepared(runner, given), given)
+
+    def ran(
+        self,
+        runner: Runner,
+        state: Any,
+        given: Mapping[str, Any],
+        within: AbstractContextManager[None] | None = None,
+    ) -> list[Any]:
+        """One call, its outputs as tensors.
+
+        Args:
+            runner: the candidate.
+            state: what `prepared` gave.
+            given: all operands.
+            within: a context that the call runs in.
+        """
+        self.machine.poison(self.sizes)
+        self.machine.synchronize()  # operands are there, on whatever stream it reads them
+        try:
+            with within or nullcontext(), listening(self.audit):
+                outputs = runner.run(state, self.rest(given))
+                self.machine.synchronize()
+        except Exception as error:
+            self._looked()
+            raise rejected_for(error) from error
+        found = flat(self.torch, outputs)
+        if not isinstance(found, Found):
+            self.copies = [one.clone() for one in found]  # at once: it may still be at work
+        self._looked()
+        self.left_alone()
+        if isinstance(found, Found):
+            raise Rejected(found.reason, found.detail)
+        return found
+
+    def left_alone(self) -> None:
+        """Whether clocks, checks and global state are what they were."""
+        for found in (self.watch.patched(), self.watch.changed()):
+            if found:
+                raise Rejected(found.reason, found.detail)
+
+    def untouched(self, draw: Draw, given: Mapping[str, Any], guards: Sequence[Guarded]) -> None:
+        """Whether operands, and what lies beside them, are what they were."""
+        for name, value in draw.inputs.items():
+            is_tensor = isinstance(value, self.torch.Tensor)
+            if is_tensor and not all_same(self.torch, [value], [given[name]]):
+                raise Rejected(Reason.CHANGES_INPUTS, f"It wrote into its input {name!r}.")
+        self.intact(guards, NAN_BYTE)
+
+    def intact(self, guards: Sequence[Guarded], byte: int) -> None:
+        """Whether what lies beside operands still holds this byte."""
+        for one in guards:
+            if not one.intact(byte):
+                raise Rejected(Reason.WRITES_OUTSIDE, "It wrote beside one of its operands.")
+
+    def leaves_gaps(self, runner: Runner, draw: Draw) -> bool:
+        """Whether what it allocates and does not write comes out: NaN once, and zeros then."""
+        seen = []
+        for value in (float("nan"), 0.0):
+            given, _ = guard_all(self.torch, draw.inputs, ZERO_BYTE)
+            state = self.prepared(runner, given)
+            outputs = self.ran(runner, state, given, filled_allocations(value))
+            seen.append([o.clone() for o in outputs])
+        pairs = [(a, b) for a, b in zip(*seen, strict=True) if a.dtype.is_floating_point]
+        return any(bool((a.isnan() & ~b.isnan()).any()) for a, b in pairs)
+
+    def changed_in_place(self, given: Mapping[str, Any], other: Draw, change: str) -> bool:
+        """Write other contents to the same addresses, by aliases that bump no version counter.
+
+        Returns:
+            Whether any could be written.
+        """
+        any_changed = False
+        for name, tensor in self.rest(given).items():
+            if not isinstance(tensor, self.torch.Tensor):
+                continue
+            new = other.inputs[name] if change == NEW_VALUES else REORDERINGS[change](tensor)
+            if new is None or tuple(new.shape) != tuple(tensor.shape):
+                continue
+            any_changed |= silently(self.torch, tensor, new)
+        return any_changed
+
+    def _looked(self) -> None:
+        if self.audit.looks:
+            raise Rejected(
+                Reason.LOOKS_AT_THE_JUDGE,
+                f"It calls {self.audit.looks[0]}: a kernel has nothing to look for there.",
+            )
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, with its kind."""
+    return shortened(f"{type(error).__name__}: {error}", 600)
+
+
+def rejected_for(error: Exception) -> Rejected:
+    """The rejection of a candidate that raised."""
+    text = said(error)
+    low, kind = text.lower(), type(error).__name__
+    if isinstance(error, MemoryError) or "out of memory" in low:
+        return Rejected(Reason.OUT_OF_MEMORY, text)
+    if "illegal memory access" in low or "misaligned address" in low:
+        return Rejected(Reason.ILLEGAL_ACCESS, text)
+    if "out of resource" in low or kind == "OutOfResources":
+        return Rejected(Reason.DOES_NOT_FIT, text)
+    if kind in ("CompilationError", "CompileTimeAssertionFailure", "PTXASError"):
+        return Rejected(Reason.BUILD_FAILED, text)
+    return Rejected(Reason.RAISED, text)
+
+
+def _error(finding: GateFinding) -> float:
+    return finding.fidelity_error_pct or 0.0
