@@ -27,7 +27,7 @@ tool = sys.argv[sys.argv.index("--tool") + 1]
 """
 FINE = """
 print("kernel-compass: the candidate was called")
-said = {"memcheck": "ERROR SUMMARY: 0 errors", "racecheck": "RACECHECK SUMMARY: 0 hazards displayed"}
+said = {"memcheck": "ERROR SUMMARY: 0 errors", "racecheck": "RACECHECK SUMMARY: 0 hazards"}
 print("=========", said[tool])
 """
 

@@ -81,13 +81,10 @@ def test_a_file_asks_once_and_is_then_judged_with_the_reason(home, capsys):
     (found,) = json.loads(told.out)["results"]
     assert found["reason"] in ("wrong_result", "low_precision")
     assert found["workload"] == "rows 1, width 100"
-    right = ["validate", "by_parts", "--config", '{"parts": 4}', "--problem", str(path)]
-    assert main([*right, "--device", "cpu", "--workload", "1"]) == ExitCode.OK, "asked once"
-    told = capsys.readouterr()
-    assert "rows 33, width 64: passed" in told.out
-    assert "First run" not in told.err
+    assert main([*words, "--sanitize"]) == ExitCode.USAGE
+    assert "a GPU's memory" in capsys.readouterr().err, "it was asked once"
     path.write_text(PLAIN + "# another\n")
-    assert main(right) == ExitCode.USAGE, "another content is another file"
+    assert main(words) == ExitCode.USAGE, "another content is another file"
 
 
 def test_candidates_that_end_their_process_are_blamed(home, capsys):

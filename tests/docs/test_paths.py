@@ -13,6 +13,8 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("do
 ELSEWHERE = {
     "config.json",  # a model's
     "example.py",  # a user's
+    "problem.py",
+    "compass.json",
     "nvidia-h200-580.65.06.json",  # of a user's calibrations
 }
 """Files that are no part of a checkout."""
