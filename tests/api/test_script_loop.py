@@ -186,7 +186,7 @@ def spelled(*words):
         check=False,
         args=[sys.executable, "-m", "optimizer.loop", *words],
         cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "src")},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
+
+from api.problem_samples import MODEL, NEW, PLAIN, written
 
 from kernel_compass import api
 from kernel_compass.cli.exit_codes import ExitCode
@@ -44,3 +47,110 @@ def test_it_needs_something_to_judge(capsys):
 def test_a_device_that_is_none(capsys):
     assert main(["validate", "--self-test", "--device", "tpu"]) == ExitCode.USAGE
     assert "cuda:0" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory):
+    """The judge has proved itself in this environment, as far as a file says so."""
+    from kernel_compass.api.proving import environment_key
+
+    cache = tmp_path_factory.mktemp("cache")
+    folder = cache / "self-test"
+    folder.mkdir()
+    (folder / f"{environment_key('cpu')[0]}.json").write_text('{"passed": true}')
+    return cache
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path, proven):
+    monkeypatch.setenv("KERNEL_COMPASS_CACHE", str(proven))
+    monkeypatch.setenv("KERNEL_COMPASS_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def test_a_file_asks_once_and_is_then_judged_with_the_reason(home, capsys):
+    path = written(home, PLAIN)
+    words = ["validate", "wrong", "--problem", str(path), "--device", "cpu", "--workload", "2"]
+    assert main(words) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in said
+    assert "--yes" in said
+    assert main([*words, "--yes", "--json"]) == ExitCode.DOES_NOT_HOLD
+    told = capsys.readouterr()
+    assert "First run of" in told.err
+    (found,) = json.loads(told.out)["results"]
+    assert found["reason"] in ("wrong_result", "low_precision")
+    assert found["workload"] == "rows 1, width 100"
+    assert main([*words, "--sanitize"]) == ExitCode.USAGE
+    assert "a GPU's memory" in capsys.readouterr().err, "it was asked once"
+    path.write_text(PLAIN + "# another\n")
+    assert main(words) == ExitCode.USAGE, "another content is another file"
+
+
+def test_candidates_that_end_their_process_are_blamed(home, capsys):
+    text = PLAIN.replace('"wrong": wrong', '"dies": dies').replace(
+        "CANDIDATES =", "def dies(x, w):\n    import os\n    os._exit(3)\n\nCANDIDATES ="
+    )
+    path = written(home, text)
+    words = ["validate", "dies", "--problem", str(path), "--device", "cpu", "--yes", "--json"]
+    assert main([*words, "--workload", "1"]) == ExitCode.DOES_NOT_HOLD
+    (found,) = json.loads(capsys.readouterr().out)["results"]
+    assert found["reason"] == "exited"
+
+
+def test_a_model_and_a_candidate_in_a_file_of_its_own(home, capsys):
+    problem, new = written(home, MODEL), written(home, NEW, "new.py")
+    words = ["validate", str(new), "--problem", str(problem), "--device", "cpu", "--yes"]
+    assert main(words) == ExitCode.OK
+    told = capsys.readouterr()
+    assert told.err.count("First run of") == 2
+    assert "as it is: passed" in told.out
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["own_decode"], "--problem"),
+        (["no_such", "--problem", "bmm:2x3x64x32"], "no implementation 'no_such'"),
+        (["own_decode", "--problem", "bmm:2x3"], "no shape"),
+        (["own_decode", "--problem", "bmm:2x3x64x32", "--config", "{"], "no JSON"),
+        (["own_decode", "--problem", "bmm:2x3x64x32", "--config", "[1]"], "no object"),
+        (["own_decode", "--problem", "bmm:2x3x64x32", "--regime", "hot"], "no regime 'hot'"),
+        (["new.py", "--problem", "bmm:2x3x64x32"], "is a file"),
+        (["x", "--problem", "none.py"], "no file"),
+        (["--self-test", "--problem", "bmm:2x3x64x32"], "built-in cheats alone"),
+        (["cublas_bf16", "--problem", "bmm:2x3x64x32", "--device", "tpu"], "cuda:0"),
+        (
+            ["cublas_bf16", "--problem", "bmm:2x3x64x32", "--device", "cpu", "--sanitize"],
+            "a GPU's memory",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_says_so(home, capsys, words, found):
+    assert main(["validate", *words]) == ExitCode.USAGE
+    assert found in capsys.readouterr().err
+
+
+def test_nothing_is_judged_before_the_judge_has_proved_itself(home, monkeypatch, capsys):
+    from kernel_compass.api import proving
+
+    monkeypatch.setenv("KERNEL_COMPASS_CACHE", str(home / "new"))
+    missed = CheatResult("races", (Reason.NOT_REPEATABLE,), None, "fine")
+    caught = CheatResult("zeros", (Reason.WRONG_RESULT,), Reason.WRONG_RESULT, "off")
+    asked = []
+
+    def answers(*outcomes):
+        left = list(outcomes)
+        monkeypatch.setattr(proving, "run_self_test", lambda *_: asked.append(1) or left.pop(0))
+
+    words = ["validate", "cublas_bf16", "--problem", "bmm:2x3x64x32", "--device", "cpu"]
+    answers(SelfTest((caught, missed), (), None), SelfTest((caught,), (), None))
+    assert main(words) == ExitCode.JUDGE
+    assert "missed 1 of 2 cheats: races" in capsys.readouterr().err
+    assert main(words) == ExitCode.OK
+    assert not proving.ensure_self_test("cpu")
+    assert len(asked) == 2, "what passed is remembered, what failed is not"
+    (kept,) = (home / "new" / "self-test").iterdir()
+    kept.write_text("{damaged")
+    answers(SelfTest((caught, missed), (), None))
+    assert main(words) == ExitCode.JUDGE, "a damaged note proves nothing"

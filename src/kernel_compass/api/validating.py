@@ -11,7 +11,7 @@ from typing import Any
 from kernel_compass.api.comparing import compare
 from kernel_compass.api.judging import TRUSTED, judgement_fields, machine_of
 from kernel_compass.api.loop_spaces import target_named
-from kernel_compass.api.places import chosen_gpus, default_device, local_workers
+from kernel_compass.api.places import CPU, chosen_gpus, default_device, local_workers
 from kernel_compass.api.problem_candidates import (
     BASELINE_FORMAT,
     MODEL_NEW,
@@ -140,6 +140,8 @@ def validate(
         MissingDependency: torch or compute-sanitizer is not installed.
     """
     device = request.device or default_device()
+    if device != CPU:
+        chosen_gpus(device)
     if request.sanitize:
         _check_sanitizer(device)
     ensure_self_test(device, on_proof)
