@@ -10,7 +10,7 @@ import pytest
 from optimizer.study_samples import H200, proposal, trial
 
 from kernel_compass.errors import StudyError, UsageError
-from kernel_compass.optimizer.ledger_memory import RejectionMemory
+from kernel_compass.optimizer.ledger_memory import NOT_KEPT, RejectionMemory
 from kernel_compass.records.dispatch import GpuModel
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.rejected import Idea
@@ -48,6 +48,16 @@ def test_the_same_idea_is_recalled_and_no_other(memory):
     assert (found.reason, found.study, found.trial) == (Reason.WRONG_RESULT, "study-a", 4)
     assert found.idea == IDEA
     assert all(memory.recall(one) is None for one in OTHERS)
+
+
+def test_every_other_reason_is_kept_as_it_was(memory):
+    reasons = sorted(set(Reason) - NOT_KEPT)
+    for number, reason in enumerate(reasons, 1):
+        idea = replace(IDEA, workload=f"bmm {number}x2x128x512")
+        assert memory.remember(idea, trial(number, reason=reason), "study-a")
+        assert memory.recall(idea).reason is reason
+    assert [one.reason for one in RejectionMemory(memory.path).all()] == reasons
+    assert Reason.LOOKS_AT_THE_JUDGE in reasons
 
 
 @pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.REMEMBERED, Reason.CANNOT_PAY])
