@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 ELSEWHERE = {
+    "compass.json",  # a user's dispatch table
     "config.json",  # a model's
     "example.py",  # a user's
     "nvidia-h200-580.65.06.json",  # of a user's calibrations
