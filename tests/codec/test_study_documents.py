@@ -62,20 +62,6 @@ def test_every_cut_and_every_foreign_field_is_refused(name):
         codec.decode(json.dumps({**found, "schema": found["schema"][:-1] + "9999999999999"}))
 
 
-def test_every_reason_is_written_and_read_again():
-    """Those that were added since the golden files of the same version, too."""
-    assert "looks_at_the_judge" in list(Reason)
-    trials = tuple(trial(number, reason=reason) for number, reason in enumerate(Reason, 1))
-    for one in trials:
-        assert trial_document.decode(trial_document.encode(one)) == one
-        assert trial_document.decode(trial_document.encode_line(one)) == one
-    recorded = replace(RECORDED, trials=trials)
-    assert study_document.decode(study_document.encode(recorded)) == recorded
-    found = json.loads(trial_document.encode(trials[0]))
-    with pytest.raises(StudyError, match="no_such_reason"):
-        trial_document.decode(json.dumps({**found, "reason": "no_such_reason"}))
-
-
 def test_the_order_of_keys_and_whole_floats_decide_nothing():
     one = trial(proposed=proposal())
     config = dict(reversed(one.proposal.candidate.config.items()))

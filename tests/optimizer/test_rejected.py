@@ -66,12 +66,6 @@ def test_what_says_nothing_of_the_idea_is_not_kept(memory, reason):
     assert memory.recall(IDEA) is None
 
 
-@pytest.mark.parametrize("reason", sorted(set(Reason) - NOT_KEPT))
-def test_every_other_reason_is_recalled_as_it_was(memory, reason):
-    assert memory.remember(IDEA, trial(reason=reason), "s")
-    assert memory.recall(IDEA).reason is reason
-
-
 def test_an_acceptance_forgets_the_rejection(memory):
     memory.remember(IDEA, trial(), "s")
     assert not memory.remember(IDEA, trial(accepted=True), "s")
