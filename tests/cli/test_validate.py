@@ -15,12 +15,30 @@ from kernel_compass.records.trial import Reason
 from kernel_compass.validation.self_test import CheatResult, SelfTest
 
 
-def test_the_judge_proves_itself_in_a_process_of_its_own(capsys):
-    assert main(["validate", "--self-test", "--device", "cpu"]) == ExitCode.OK
-    said = capsys.readouterr().out
-    assert said.count("ok  ") >= 30
-    assert "MISS" not in said
-    assert "not tested: needs a GPU" in said
+def test_cheats_are_shown_as_they_are_judged(capsys, monkeypatch):
+    """`tests/validation/test_self_test.py` lets the judge prove itself."""
+    results = tuple(
+        CheatResult(name, (Reason.WRONG_RESULT,), found, "off")
+        for name, found in (("zeros", Reason.WRONG_RESULT), ("the mean", None))
+    )
+
+    def run(device, show, outcome):
+        assert device == "cpu"
+        for one in outcome.results:
+            show(one)
+        return outcome
+
+    for honest, status in ((None, ExitCode.OK), ("raised: no", ExitCode.JUDGE)):
+        outcome = SelfTest(results[:1], ("side stream",), honest)
+        monkeypatch.setattr(api, "run_self_test", lambda d, s, o=outcome: run(d, s, o))
+        assert main(["validate", "--self-test", "--device", "cpu"]) == status
+        said = capsys.readouterr().out
+        assert "ok   zeros" in said and "wrong_result" in said
+        assert "not tested: needs a GPU" in said
+        assert ("MISS" in said) == (honest is not None)
+    monkeypatch.setattr(api, "run_self_test", lambda d, s: run(d, s, SelfTest(results, (), None)))
+    assert main(["validate", "--self-test", "--device", "cpu"]) == ExitCode.JUDGE
+    assert "MISS the mean" in capsys.readouterr().out
 
 
 def test_json_says_what_was_found(capsys, monkeypatch):
