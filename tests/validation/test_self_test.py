@@ -6,15 +6,23 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
+from kernel_compass import api  # noqa: E402
 from kernel_compass.validation import output_gate  # noqa: E402
 from kernel_compass.validation import self_test as self_test_module  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.self_test import ALL_CHEATS, self_test  # noqa: E402
 
+TOLD = []
+
 
 @pytest.fixture(scope="module")
 def outcome():
-    return self_test(torch, CpuMachine(torch))
+    """In a process of its own, as the command has it."""
+    return api.run_self_test("cpu", TOLD.append)
+
+
+def test_each_cheat_is_told_as_it_is_judged(outcome):
+    assert tuple(TOLD) == outcome.results
 
 
 def test_every_cheat_is_caught_by_name(outcome):
