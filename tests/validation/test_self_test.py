@@ -6,26 +6,23 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from kernel_compass.api.judging import run_self_test  # noqa: E402
+from kernel_compass import api  # noqa: E402
 from kernel_compass.validation import output_gate  # noqa: E402
 from kernel_compass.validation import self_test as self_test_module  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.self_test import ALL_CHEATS, self_test  # noqa: E402
 
-
-@pytest.fixture(scope="module")
-def told():
-    return []
+TOLD = []
 
 
 @pytest.fixture(scope="module")
-def outcome(told):
-    """As `kernel-compass validate --self-test` has it: in a process of its own."""
-    return run_self_test("cpu", told.append)
+def outcome():
+    """In a process of its own, as the command has it."""
+    return api.run_self_test("cpu", TOLD.append)
 
 
-def test_each_result_is_told_as_it_comes(outcome, told):
-    assert tuple(told) == outcome.results
+def test_each_cheat_is_told_as_it_is_judged(outcome):
+    assert tuple(TOLD) == outcome.results
 
 
 def test_every_cheat_is_caught_by_name(outcome):
