@@ -25,15 +25,16 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	@$(BIN)/python examples/01_demo.py
 
-# In two processes, for two cores: the kernels' tests compile and interpret for minutes.
+# In two processes, for two cores, about as long each: the kernels' tests compile and interpret for minutes.
+BESIDE := tests/kernels tests/analysis tests/profiling
 test: $(STAMP)
 	@log=$$(mktemp); \
-	$(BIN)/python -m pytest -m "not gpu and not ncu" tests/kernels > $$log 2>&1 & kernels=$$!; \
-	trap 'kill $$kernels 2>/dev/null; rm -f $$log' EXIT INT TERM; \
-	$(BIN)/python -m pytest -m "not gpu and not ncu" --ignore=tests/kernels; rest=$$?; \
-	wait $$kernels; kernels_rc=$$?; cat $$log; \
-	echo "tests/kernels: exit $$kernels_rc, the others: exit $$rest"; \
-	[ $$kernels_rc -eq 0 ] && [ $$rest -eq 0 ]
+	$(BIN)/python -m pytest -m "not gpu and not ncu" $(BESIDE) > $$log 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null; rm -f $$log' EXIT INT TERM; \
+	$(BIN)/python -m pytest -m "not gpu and not ncu" $(addprefix --ignore=,$(BESIDE)); rest=$$?; \
+	wait $$beside; beside_rc=$$?; cat $$log; \
+	echo "$(BESIDE): exit $$beside_rc, the others: exit $$rest"; \
+	[ $$beside_rc -eq 0 ] && [ $$rest -eq 0 ]
 
 test-gpu:
 	KERNEL_COMPASS_REQUIRE_GPU=1 PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -m "gpu or ncu" -p no:cacheprovider $(PYTEST_ARGS)

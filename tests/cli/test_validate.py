@@ -18,12 +18,23 @@ from kernel_compass.records.trial import Reason
 from kernel_compass.validation.self_test import CheatResult, SelfTest
 
 
-def test_the_judge_proves_itself_in_a_process_of_its_own(capsys):
+def test_each_cheat_is_a_line_and_what_a_gpu_needs_is_said(capsys, monkeypatch):
+    """The real one, in its own process, is in tests/validation/test_self_test.py."""
+    caught = CheatResult("zeros", (Reason.WRONG_RESULT,), Reason.WRONG_RESULT, "off")
+
+    def run(device, show):
+        assert device == "cpu"
+        show(caught)
+        return SelfTest((caught,), ("side stream",), None)
+
+    monkeypatch.setattr(api, "run_self_test", run)
     assert main(["validate", "--self-test", "--device", "cpu"]) == ExitCode.OK
-    said = capsys.readouterr().out
-    assert said.count("ok  ") >= 30
-    assert "MISS" not in said
-    assert "not tested: needs a GPU" in said
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["ok", "zeros", "wrong_result"],
+        ["-", "side", "stream", "not", "tested:", "needs", "a", "GPU"],
+        ["ok", "the", "honest", "one", "accepted"],
+    ]
 
 
 def test_json_says_what_was_found(capsys, monkeypatch):

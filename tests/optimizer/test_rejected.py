@@ -50,16 +50,20 @@ def test_the_same_idea_is_recalled_and_no_other(memory):
     assert all(memory.recall(one) is None for one in OTHERS)
 
 
+def test_every_other_reason_is_kept_as_it_was(memory):
+    reasons = sorted(set(Reason) - NOT_KEPT)
+    for number, reason in enumerate(reasons, 1):
+        idea = replace(IDEA, workload=f"bmm {number}x2x128x512")
+        assert memory.remember(idea, trial(number, reason=reason), "study-a")
+        assert memory.recall(idea).reason is reason
+    assert [one.reason for one in RejectionMemory(memory.path).all()] == reasons
+    assert Reason.LOOKS_AT_THE_JUDGE in reasons
+
+
 @pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.REMEMBERED, Reason.CANNOT_PAY])
 def test_what_says_nothing_of_the_idea_is_not_kept(memory, reason):
     assert not memory.remember(IDEA, trial(reason=reason), "s")
     assert memory.recall(IDEA) is None
-
-
-@pytest.mark.parametrize("reason", sorted(set(Reason) - NOT_KEPT))
-def test_every_other_reason_is_recalled_as_it_was(memory, reason):
-    assert memory.remember(IDEA, trial(reason=reason), "s")
-    assert memory.recall(IDEA).reason is reason
 
 
 def test_an_acceptance_forgets_the_rejection(memory):

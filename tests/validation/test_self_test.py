@@ -6,14 +6,23 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
+from kernel_compass import api  # noqa: E402
 from kernel_compass.validation import output_gate  # noqa: E402
+from kernel_compass.validation import self_test as self_test_module  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.self_test import ALL_CHEATS, self_test  # noqa: E402
+
+TOLD = []
 
 
 @pytest.fixture(scope="module")
 def outcome():
-    return self_test(torch, CpuMachine(torch))
+    """In a process of its own, as the command has it."""
+    return api.run_self_test("cpu", TOLD.append)
+
+
+def test_each_cheat_is_told_as_it_is_judged(outcome):
+    assert tuple(TOLD) == outcome.results
 
 
 def test_every_cheat_is_caught_by_name(outcome):
@@ -33,9 +42,12 @@ def test_what_cannot_be_staged_is_named(outcome):
 
 def test_a_blind_judge_does_not_pass(monkeypatch):
     """The self-test can fail: with a gate that lets everything through, it says so."""
-    real = output_gate.check_outputs
+    few = [one for one in ALL_CHEATS if one.name in ("returns zeros", "returns the mean")]
+    monkeypatch.setattr(self_test_module, "ALL_CHEATS", few)
+    assert self_test(torch, CpuMachine(torch)).passed
     monkeypatch.setattr(
         output_gate, "check_outputs", lambda *a, **k: output_gate.GateFinding(None, "fine", 0.0)
     )
-    assert real is not output_gate.check_outputs
-    assert not self_test(torch, CpuMachine(torch)).passed
+    blind = self_test(torch, CpuMachine(torch))
+    assert [one.caught for one in blind.results] == [False, False]
+    assert not blind.passed

@@ -84,6 +84,7 @@ def judged(
             compiled.
     """
     torch = torch_library()
+    machine = machine_of(device)  # what opening a GPU changes is no candidate's doing
     watch = Watch(torch, TRUSTED)  # before any code of the problem runs
     problem, build, is_baseline = problem_judged(
         torch, source, workload, candidate, device, budget_pct
@@ -106,7 +107,7 @@ def judged(
         problem,
         workload,
         telling,
-        machine_of(device),
+        machine,
         watch,
         effort,
         declared_baseline=is_baseline,

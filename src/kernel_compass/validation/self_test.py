@@ -17,7 +17,8 @@ from kernel_compass.validation.watch import Watch
 TRUSTED = (judge_module, output_gate, outputs, trial_problem)
 ALL_CHEATS = (*CHEATS, *PROCESS_CHEATS)
 """What is staged, as far as the device can."""
-EFFORT = Effort(seeds=2, repeats=40, repeat_s=1.0)
+EFFORT = Effort(seeds=2, repeats=40, repeat_s=30.0)
+"""All repeats, on a busy machine too: one cheat in it is wrong at every seventeenth call."""
 
 
 @dataclass(frozen=True)
