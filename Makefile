@@ -26,7 +26,8 @@ demo: $(STAMP)
 	@$(BIN)/python examples/01_demo.py
 
 # In two processes, for two cores, about as long each: the kernels' tests compile and interpret for minutes.
-BESIDE := tests/kernels tests/analysis tests/profiling
+# Beside: none that is interrupted by Ctrl-C, which a shell's background process does not hear.
+BESIDE := tests/kernels tests/analysis
 test: $(STAMP)
 	@log=$$(mktemp); \
 	$(BIN)/python -m pytest -m "not gpu and not ncu" $(BESIDE) > $$log 2>&1 & beside=$$!; \

@@ -366,10 +366,11 @@ def _check_bytes_of(request: Request) -> None:
     _check_traffic(request, traffic)
     assert 0 <= prepared.added_bytes <= 2 * streamed + 4096, f"{request}: {prepared}"
     if held is not None:  # words that a library keeps beside the tensors it hands out
-        given = {t.data_ptr() for t in (weight.codes, weight.scales, weight.zeros) if t is not None}
+        # scales and zeros may stay the caller's tensors: held beside the original all the same
+        given = {t.data_ptr() for t in (weight.scales, weight.zeros) if t is not None}
         shared = sum(t.nbytes for t in prepared.streamed if t.data_ptr() in given)
-        assert abs(held + shared - prepared.added_bytes) <= 8192, (
-            f"{request}: says {prepared.added_bytes} bytes, holds {held} and shares {shared}"
+        assert held - 8192 <= prepared.added_bytes <= held + shared + 8192, (
+            f"{request}: says {prepared.added_bytes} bytes, holds {held}"
         )
 
 
