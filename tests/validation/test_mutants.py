@@ -36,6 +36,7 @@ NAMES = {
 OTHERS = {
     Reason.WRONG_RESULT,
     Reason.WRONG_ELSEWHERE,
+    Reason.KNOWS_THE_SEED,  # a mistake that the inputs of the public seed happen not to show
     Reason.LOW_PRECISION,
     Reason.NOT_FINITE,
     Reason.PARTIAL_RESULT,
