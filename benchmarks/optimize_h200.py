@@ -26,7 +26,7 @@ from typing import Any
 
 from kernel_compass.analysis.hold_out import confirm
 from kernel_compass.api.evaluating import __name__ as EVALUATING
-from kernel_compass.api.optimizing import placed
+from kernel_compass.api.loop_place import placed
 from kernel_compass.api.studies import study
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.canonical import reshaped

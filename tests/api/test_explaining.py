@@ -9,7 +9,7 @@ from optimizer.loop_samples import TARGET, family, recording, workload
 from kernel_compass import api
 from kernel_compass.codec import loop_recording
 from kernel_compass.execution.recorded_executor import RecordedExecutor
-from kernel_compass.optimizer.proposers.predicting import DRAM_BYTES, L2_BYTES
+from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ
 from kernel_compass.records.trial import Outcome, Reason
 
 WEIGHTS = 128 * 128 * 512
@@ -35,7 +35,7 @@ def run(tmp_path, monkeypatch):
 
 
 def counters(dram, l2_bytes):
-    return {DRAM_BYTES: dram, L2_BYTES: l2_bytes / 32}
+    return {DRAM_BYTES_READ: dram, L2_SECTORS_READ: l2_bytes / 32}
 
 
 def counted(dram_ratio, l2_bytes=1.02 * WEIGHTS):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from kernel_compass.records.counters import SECTOR_BYTES
 from kernel_compass.units import MIB
 
-SECTOR_BYTES = 32
 WARP_THREADS = 32
 MIN_TRAFFIC_BYTES = MIB
 """Traffic under which a hit rate is noise."""

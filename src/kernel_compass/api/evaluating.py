@@ -24,8 +24,9 @@ from kernel_compass.kernels.providers.registry import implementation
 from kernel_compass.measurement.device import TimingDevice
 from kernel_compass.measurement.fresh import device_named, pairs
 from kernel_compass.measurement.paired import pair
-from kernel_compass.profiling.graph_traffic import DRAM_READS, L2_READS, SECTOR_BYTES
 from kernel_compass.records.comparison import ComparisonResult, Decision, Rule
+from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ, SECTOR_BYTES
+from kernel_compass.records.kernel_table import BASELINE
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
@@ -37,7 +38,6 @@ SCREEN_LOOKS = (24, 60, 150)
 SCREEN_EFFORT = {"seeds": 1, "repeats": 8, "repeat_s": 0.5}
 SIMULATED = "simulated"
 NOT_JUDGED = "a simulated device computes nothing: the kernel was not judged"
-BASELINE = "cublas_bf16"
 _BYTES_OF_16_BITS = 2
 
 Tell = Callable[[Mapping[str, Any]], None]
@@ -172,9 +172,9 @@ def explain_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 def _counters(seen: WatchedLaunch | str) -> dict[str, float]:
     assert isinstance(seen, WatchedLaunch)
-    found = {DRAM_READS: seen.dram_bytes}
+    found = {DRAM_BYTES_READ: seen.dram_bytes}
     if seen.l2_bytes is not None:
-        found[L2_READS] = seen.l2_bytes / SECTOR_BYTES
+        found[L2_SECTORS_READ] = seen.l2_bytes / SECTOR_BYTES
     return found
 
 

@@ -4,49 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from kernel_compass import __version__
-from kernel_compass.api.calibrations import (
-    calibration,
-    machine_calibration,
-    shipped_calibrations,
-)
 from kernel_compass.api.dispatch_sources import source_hashes
-from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
-from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SPACES
-from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus, local_workers
-from kernel_compass.api.problems import describe_problem, problem_source
+from kernel_compass.api.loop_place import RECORDED, Place, of_device, placed
+from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus
+from kernel_compass.api.problems import problem_source
 from kernel_compass.api.proving import ensure_self_test
-from kernel_compass.api.static_pruning import default_folder
-from kernel_compass.codec import loop_recording
-from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import (
-    CalibrationError,
     MeasurementCause,
     MeasurementError,
     StudyError,
     UsageError,
 )
-from kernel_compass.execution.recorded_executor import RecordedExecutor
 from kernel_compass.kernels.providers.registry import implementation
-from kernel_compass.measurement.calibration_store import path_of
 from kernel_compass.optimizer.dispatch_file import merge
 from kernel_compass.optimizer.ledger import Ledger, read_study, trial_sha256
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.ledger_memory import RejectionMemory
 from kernel_compass.optimizer.loop import BaselineFailed, run_loop
-from kernel_compass.optimizer.loop_setup import LoopSetup, Spaces, Tell, ends_of
+from kernel_compass.optimizer.loop_setup import LoopSetup, Spaces, Tell
 from kernel_compass.optimizer.loop_tasks import TaskMaker
 from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
 from kernel_compass.optimizer.search.strategies import NAMES
-from kernel_compass.process_family import termination_raises
 from kernel_compass.records.dispatch import (
     DispatchEntry,
     GpuModel,
@@ -55,26 +41,19 @@ from kernel_compass.records.dispatch import (
     token_ranges,
 )
 from kernel_compass.records.environment import Environment
-from kernel_compass.records.execution import Task
 from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, LoopOptions, Stage, Why
-from kernel_compass.records.loop_contracts import Executor, Proposer
-from kernel_compass.records.loop_recording import LoopRecording
+from kernel_compass.records.loop_contracts import Proposer
 from kernel_compass.records.number_format import NumberFormat
-from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
+from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.rejected import Idea
-from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.study import RecordedStudy, Study, StudyLimits, StudyRequest
 from kernel_compass.records.trial import Candidate, Trial
 from kernel_compass.records.workload import Op
 from kernel_compass.validation.self_test import CheatResult
 
 EVALUATING = "kernel_compass.api.evaluating"
-RECORDED = "recorded:"
 BOTH = (Regime.COLD, Regime.WARM)
-SPACES_TIMEOUT_S = 240.0
-MOST_CONFIGS = 400
-"""Of a space; the rest is by estimate not worth knowing."""
 _BYTES_OF_16_BITS = 2
 MOST_MINUTES = 24 * 60.0
 STOPPED = 130
@@ -94,20 +73,6 @@ class Optimized:
     def exit_code(self) -> int:
         """0; of a run that the user stopped, as of any other that was interrupted."""
         return STOPPED if self.end.why is Why.STOPPED else 0
-
-
-@dataclass
-class Place:
-    """Where a study runs, and what is there to be tried."""
-
-    executor: Executor
-    device: str
-    """As tasks are told."""
-    environment: Environment
-    problem: ProblemDescription
-    calibration: str | None
-    spaces: Spaces = field(default_factory=dict)
-    keeps_memory: bool = False
 
 
 def optimize(
@@ -136,7 +101,7 @@ def optimize(
     """
     options = options or LoopOptions()
     name = identifier or new_identifier(request.source.target)
-    request = replace(request, options={**_kept(options), **_of_device(device)})
+    request = replace(request, options={**_kept(options), **of_device(device)})
     _prove(request, tell)
     began = time.monotonic()
     with placed(request, name) as place:
@@ -169,7 +134,7 @@ def _run(
     place: Place, request: StudyRequest, ledger: Ledger, tell: Tell, began: float
 ) -> Optimized:
     study = ledger.recorded.study.identifier
-    options = _options(request)
+    options = LoopOptions.of(request)
     budget = request.error_budget_pct
     maker = TaskMaker(
         EVALUATING,
@@ -312,128 +277,8 @@ def _idea(
     )
 
 
-@contextmanager
-def placed(request: StudyRequest, study: str) -> Iterator[Place]:
-    """The place that a request names, ready; nothing of it is left afterwards."""
-    device = str(request.options["device"])
-    with termination_raises():
-        if device.startswith(RECORDED):
-            yield _recorded(request, device)
-            return
-        if device == CPU:
-            found = "On a CPU nothing is timed."
-            raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
-        with local_workers(device, study) as (executor, inside):
-            yield _surveyed(request, executor, inside)
-
-
-def _recorded(request: StudyRequest, device: str) -> Place:
-    recording = _recording(device)
-    digest = request.options.get("recording_sha256")
-    if digest is not None and digest != _of_device(device)["recording_sha256"]:
-        found = f"{device.removeprefix(RECORDED)} is not the recording that the study was begun on."
-        raise StudyError(found, "Restore it, or start a new study.")
-    return Place(
-        RecordedExecutor(recording),
-        "recorded",
-        recording.environment,
-        recorded_problem(recording),
-        None,
-        recorded_spaces(recording, request.formats),
-    )
-
-
-def _surveyed(request: StudyRequest, executor: Executor, device: str) -> Place:
-    """Ask a worker what machine it is, and what there is for it."""
-    problem = describe_problem(request.source, executor, CPU if device == SIMULATED else device)
-    said = _asked(executor, [Task("machine", MACHINE, {"device": device})])["machine"]
-    environment = reshaped(said["environment"], Environment)
-    name = _calibration(environment.device.name, device)
-    place = Place(executor, device, environment, problem, name, keeps_memory=device != SIMULATED)
-    if request.source.sha256 is not None:
-        place.spaces = {one.name: _own_spaces(problem) for one in problem.workloads}
-        return place
-    common = {
-        "formats": list(request.formats or FORMATS),
-        "device": device,
-        "calibration": name,
-        "static": _options(request).static,
-        "most": MOST_CONFIGS,
-        "folder": str(default_folder()),
-    }
-    tasks = [
-        Task(one.name, SPACES, {"workload": plain(one), **common}, SPACES_TIMEOUT_S)
-        for one in problem.workloads
-    ]
-    found = _asked(executor, tasks)
-    place.spaces = {
-        name: tuple(reshaped(one, CandidateSpace) for one in answer["spaces"])
-        for name, answer in found.items()
-    }
-    return place
-
-
-def _own_spaces(problem: ProblemDescription) -> tuple[CandidateSpace, ...]:
-    """The candidates that a problem's file brings; nothing is known of them beforehand."""
-    return tuple(
-        CandidateSpace(one.name, one.space, source=problem.name) for one in problem.candidates
-    )
-
-
-def _asked(executor: Executor, tasks: Sequence[Task]) -> dict[str, Mapping[str, Any]]:
-    found = {}
-    for end in ends_of(executor, tasks):
-        if end.answer is None:
-            detail = end.failure.detail if end.failure else "no answer"
-            raise MeasurementError(
-                MeasurementCause.WORKER_DIED,
-                f"A worker could not say what there is ({end.identifier}): {detail}",
-                "Look at `kernel-compass doctor`.",
-            )
-        found[end.identifier] = end.answer
-    return found
-
-
-def _calibration(gpu: str | None, device: str) -> str | None:
-    """The calibration that floors rest on: this machine's own, or the one of its name."""
-    if device == SIMULATED:
-        return "h200"
-    try:
-        own = machine_calibration(gpu)
-        if own is not None:
-            return str(path_of(own.environment.device.name, own.environment.driver))
-        return next((n for n in shipped_calibrations() if _is_of(n, gpu)), None)
-    except CalibrationError:
-        return None
-
-
-def _is_of(shipped: str, gpu: str | None) -> bool:
-    return calibration(shipped).environment.device.name == gpu
-
-
-def _recording(device: str) -> LoopRecording:
-    return loop_recording.read(Path(device.removeprefix(RECORDED)))
-
-
-def _of_device(device: str) -> dict[str, str]:
-    """What a study keeps of the device that it was begun on."""
-    if not device.startswith(RECORDED):
-        return {"device": device}
-    path = Path(device.removeprefix(RECORDED)).resolve()
-    if not path.is_file():
-        raise UsageError(f"There is no recording {path}.", "Name recorded:FILE.")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {"device": f"{RECORDED}{path}", "recording_sha256": digest}
-
-
 def _kept(options: LoopOptions) -> dict[str, Any]:
     return {one.name: getattr(options, one.name) for one in fields(options)}
-
-
-def _options(request: StudyRequest) -> LoopOptions:
-    """As they were when the study was begun."""
-    known = {one.name for one in fields(LoopOptions)}
-    return LoopOptions(**{k: v for k, v in request.options.items() if k in known})  # type: ignore[arg-type]
 
 
 def _check_same(before: Environment, now: Environment) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kernel_compass.analysis.hold_out import confirm
+from kernel_compass.api.loop_place import RECORDED
 from kernel_compass.api.loop_recordings import recorded_problem
 from kernel_compass.api.places import SIMULATED, local_workers
 from kernel_compass.api.problems import describe_problem
 from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.studies import study as study_named
 from kernel_compass.codec import loop_recording
-from kernel_compass.codec.canonical import reshaped
 from kernel_compass.errors import MeasurementError, StudyError, UsageError
 from kernel_compass.execution.recorded_executor import RecordedExecutor
+from kernel_compass.optimizer.hold_out_samples import hold_out_samples
 from kernel_compass.optimizer.loop_setup import ends_of
 from kernel_compass.optimizer.loop_tasks import TaskMaker
 from kernel_compass.records.comparison import ComparisonResult, Interval, Rejection, Rule
@@ -33,7 +33,6 @@ from kernel_compass.records.study import RecordedStudy, StudyRequest
 from kernel_compass.records.trial import Reason, Trial
 
 EVALUATING = "kernel_compass.api.evaluating"
-RECORDED = "recorded:"
 REGIMES = (Regime.COLD, Regime.WARM)
 
 
@@ -121,7 +120,7 @@ def replay_study(
     with _place(request, recorded.study.identifier, where) as (executor, problem, inside):
         budget = request.error_budget_pct
         budget_pct = problem.error_budget_pct if budget is None else budget
-        options = _options(request)
+        options = LoopOptions.of(request)
         maker = TaskMaker(EVALUATING, request.source, inside, number, budget_pct, options)
         workloads = {one.name: one for one in problem.workloads}
         setting = _Setting(executor, maker, workloads, REGIMES, request.regimes)
@@ -164,11 +163,6 @@ def _place(
     with local_workers(device, study) as (executor, inside):
         tried_on = "cpu" if inside == SIMULATED else inside
         yield executor, describe_problem(request.source, executor, tried_on), inside
-
-
-def _options(request: StudyRequest) -> LoopOptions:
-    known = {one.name for one in fields(LoopOptions)}
-    return LoopOptions(**{k: v for k, v in request.options.items() if k in known})  # type: ignore[arg-type]
 
 
 def _replayed(
@@ -234,28 +228,17 @@ def _taken(
 ) -> _Samples | TaskEnd:
     finals = [(setting.workloads[one.workload], one.proposal.candidate) for one in trials]
     name = f"replay {trials[0].number}" if len(trials) == 1 else "replay"
-    processes = setting.maker.options.processes
-    by_process: dict[int, Sequence[Mapping[str, Any]]] = {}
-    launches: list[dict[str, int]] | None = None
-    # The first process chooses how many launches a replay of a graph has; the others do alike.
-    for numbers in ((0,), tuple(range(1, processes))):
-        tasks = [setting.maker.finals(p, finals, setting.regimes, launches, name) for p in numbers]
-        for end in ends_of(setting.executor, tasks):
-            if end.answer is None:
-                return end
-            process = int(end.identifier.rpartition(" ")[2])
-            by_process[process] = end.answer["finals"]
-            tell(f"hold-out: process {len(by_process)} of {processes}")
-        first = [part["samples"] for part in by_process[0]]
-        launches = [{s["regime"]: s["launches_per_replay"] for s in one} for one in first]
-    return {
-        trial.number: [
-            reshaped(s, PairedSamples)
-            for process in sorted(by_process)
-            for s in by_process[process][index]["samples"]
-        ]
-        for index, trial in enumerate(trials)
-    }
+    found = hold_out_samples(
+        setting.executor,
+        setting.maker,
+        finals,
+        setting.regimes,
+        name,
+        lambda ended, of: tell(f"hold-out: process {ended} of {of}"),
+    )
+    if isinstance(found, TaskEnd):
+        return found
+    return {trial.number: samples for trial, samples in zip(trials, found, strict=True)}
 
 
 def _claim(setting: _Setting, trial: Trial, taken: Sequence[PairedSamples]) -> ReplayedClaim:

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ, SECTOR_BYTES
 from kernel_compass.records.trial import CounterMovement, Outcome, Reason, Trial
 from kernel_compass.units import bytes_text
 
-L2_SECTORS = "lts__t_sectors_srcunit_tex_op_read.sum"
-SECTOR_BYTES = 32
 LEAST_READ = 0.98
 """Share of the compulsory bytes that must be seen at L2."""
 _NAMES = {
-    "dram__bytes_read.sum": "bytes read from DRAM by a cold launch",
-    L2_SECTORS: "bytes read from L2",
+    DRAM_BYTES_READ: "bytes read from DRAM by a cold launch",
+    L2_SECTORS_READ: "bytes read from L2",
 }
 
 
@@ -30,7 +29,7 @@ def explained(trial: Trial, counted: Mapping[str, Any]) -> Trial:
     if "unavailable" in counted:
         note = f"whether the predicted counter moved is not known: {counted['unavailable']}"
         return replace(trial, notes=(*trial.notes, note))
-    least, sectors = counted.get("compulsory_bytes"), counted["candidate"].get(L2_SECTORS)
+    least, sectors = counted.get("compulsory_bytes"), counted["candidate"].get(L2_SECTORS_READ)
     if least is not None and sectors is not None and sectors * SECTOR_BYTES < LEAST_READ * least:
         read = bytes_text(sectors * SECTOR_BYTES)
         detail = f"a launch reads {read} at L2, its operands are {bytes_text(least)}"

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from kernel_compass.analysis.hold_out import confirm
-from kernel_compass.codec.canonical import reshaped
 from kernel_compass.errors import MeasurementError
+from kernel_compass.optimizer.hold_out_samples import hold_out_samples
 from kernel_compass.optimizer.loop_answers import gain_of, results_text
 from kernel_compass.optimizer.loop_book import FINALS, Book
 from kernel_compass.optimizer.loop_explaining import explained
@@ -166,28 +166,16 @@ class Finals:
         regimes = tuple(dict.fromkeys((*self._setup.regimes, *self._setup.others)))
         finals = [(one.work.workload, one.proposal.candidate) for one in judged]
         name = f"finals {judged[0].number}" if len(judged) == 1 else "finals"
-        samples: dict[int, dict[int, list[PairedSamples]]] = {one.number: {} for one in judged}
-        launches: list[Mapping[str, int]] | None = None
-        processes = self._setup.options.processes
-        # The first process chooses how many launches a replay has; the others do alike.
-        for numbers in ((0,), tuple(range(1, processes))):
-            tasks = [self._setup.tasks.finals(p, finals, regimes, launches, name) for p in numbers]
-            for end in ends_of(self._executor, tasks):
-                if end.failure is not None:
-                    return end.failure
-                assert end.answer is not None
-                process = int(end.identifier.rpartition(" ")[2])
-                for one, part in zip(judged, end.answer["finals"], strict=True):
-                    samples[one.number][process] = [_samples_of(s) for s in part["samples"]]
-                self._say(f"hold-out: process {process + 1} of {processes}")
-            launches = [
-                {s.regime.value: s.launches_per_replay for s in samples[one.number][0]}
-                for one in judged
-            ]
-        return {
-            number: [s for process in sorted(by) for s in by[process]]
-            for number, by in samples.items()
-        }
+        found = hold_out_samples(
+            self._executor, self._setup.tasks, finals, regimes, name, self._say_process
+        )
+        if isinstance(found, TaskEnd):
+            assert found.failure is not None
+            return found.failure
+        return {one.number: samples for one, samples in zip(judged, found, strict=True)}
+
+    def _say_process(self, ended: int, of: int) -> None:
+        self._say(f"hold-out: process {ended} of {of}")
 
     def _explained(
         self, judged: Sequence[Finalist], verdicts: Mapping[int, HeldOut | Trial]
@@ -339,7 +327,3 @@ def _result(part: ComparisonResult, samples: Sequence[PairedSamples]) -> RegimeR
     baseline = median([median(one.baseline_us) for one in own])
     candidate = median([median(one.candidate_us) for one in own])
     return RegimeResult(part.regime, baseline, candidate, part.speedup, hold_out=True)
-
-
-def _samples_of(fields: Mapping[str, Any]) -> PairedSamples:
-    return reshaped(fields, PairedSamples)

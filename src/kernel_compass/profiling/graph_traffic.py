@@ -16,11 +16,7 @@ from kernel_compass.profiling.ncu_command import ncu_environment
 from kernel_compass.profiling.ncu_failures import known_failure
 from kernel_compass.profiling.ncu_tool import find_ncu
 from kernel_compass.profiling.quiet_run import run_quietly
-
-DRAM_READS = "dram__bytes_read.sum"
-L2_READS = "lts__t_sectors_srcunit_tex_op_read.sum"
-"""Sectors that multiprocessors read from L2."""
-SECTOR_BYTES = 32
+from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ, SECTOR_BYTES
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def graph_traffic(
     """
     argv = [str(find_ncu().path), "--csv", "--cache-control", "none", "--clock-control", "none"]
     argv += ["--print-units", "base", "--graph-profiling", "graph"]
-    argv += ["--metrics", f"{DRAM_READS},{L2_READS}" if l2 else DRAM_READS]
+    argv += ["--metrics", f"{DRAM_BYTES_READ},{L2_SECTORS_READ}" if l2 else DRAM_BYTES_READ]
     try:
         done = run_quietly([*argv, *command], timeout_s, ncu_environment())
     except subprocess.TimeoutExpired:
@@ -64,7 +60,7 @@ def graph_traffic(
         raise ProfilingError(ProfilingCause.NCU_FAILED, found, remedy) from None
     lines = done.stdout.splitlines()
     rows = list(csv.DictReader(line for line in lines if line.startswith('"')))
-    dram, sectors = (_values(rows, metric) for metric in (DRAM_READS, L2_READS))
+    dram, sectors = (_values(rows, metric) for metric in (DRAM_BYTES_READ, L2_SECTORS_READ))
     printed = tuple(line for line in lines if line and not line.startswith(('"', "==")))
     failure = None if dram else _nothing(lines, done.stderr.splitlines())
     return GraphTraffic(dram, tuple(SECTOR_BYTES * n for n in sectors), printed, failure)

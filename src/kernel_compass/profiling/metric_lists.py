@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kernel_compass.profiling.metrics import DEVICE_NAMES
+from kernel_compass.records.counters import L2_SECTORS_READ
 from kernel_compass.records.metrics import OCCUPANCY_LIMITS, STALL_REASONS
 
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
@@ -53,7 +54,6 @@ SOURCE_METRICS_SINCE = (2025, 3)
 """The ncu release from which these were seen to be collected by name; a name that a release
 cannot collect makes it end the program, so older ones are not asked."""
 
-_L2_READS = "lts__t_sectors_srcunit_tex_op_read.sum"
 _DURATION = "gpu__time_duration.sum"
 
 _THROUGHPUTS = (
@@ -162,7 +162,7 @@ def residency_list(compute_capability: str) -> tuple[str, ...]:
 def one_pass_list(compute_capability: str) -> tuple[str, ...]:
     """The part of `residency_list` that one pass collects (seen on sm_90); no L2 hit rate."""
     dram = _dram(architecture_of(compute_capability))
-    return (_DURATION, *dram[:3], _L2_READS)
+    return (_DURATION, *dram[:3], L2_SECTORS_READ)
 
 
 def source_metrics(ncu_version: str | None) -> tuple[str, ...]:

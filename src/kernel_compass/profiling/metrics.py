@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kernel_compass.records.counters import L2_SECTORS_READ, SECTOR_BYTES
 from kernel_compass.records.metrics import STALL_REASONS
 
-SECTOR_BYTES = 32
 """One L2/L1 sector; ncu counts most cache traffic in sectors."""
 
 DURATION_NAMES = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
@@ -85,7 +85,7 @@ def _traffic() -> Iterator[Spelling]:
         "dram__bytes.sum.per_second",
         labels=(("Memory Throughput", "bytes/s"),),
     )
-    yield _s("l2_bytes_read", "lts__t_sectors_srcunit_tex_op_read.sum", factor=SECTOR_BYTES)
+    yield _s("l2_bytes_read", L2_SECTORS_READ, factor=SECTOR_BYTES)
     yield _s("l2_bytes_written", "lts__t_sectors_srcunit_tex_op_write.sum", factor=SECTOR_BYTES)
     yield _s("l2_bytes", "lts__t_sectors_srcunit_tex.sum", factor=SECTOR_BYTES)
     yield _s("l2_fabric_bytes", "lts__t_sectors_srcunit_ltcfabric.sum", factor=SECTOR_BYTES)

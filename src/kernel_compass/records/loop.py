@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from kernel_compass.records.comparison import MINIMUM_EFFECT
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.selection import Selected
+from kernel_compass.records.study import StudyRequest
 from kernel_compass.records.trial import Trial
 
 
@@ -72,6 +73,12 @@ class LoopOptions:
     """Of a space, how many of the best by estimate are compiled before anything is measured."""
     guide_margin: float = 1.5
     """Formats whose Gaussian error is so many times the budget are not tried."""
+
+    @classmethod
+    def of(cls, request: StudyRequest) -> LoopOptions:
+        """As they were when a study was begun."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{k: v for k, v in request.options.items() if k in known})  # type: ignore[arg-type]
 
 
 class Stage(StrEnum):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ
 from kernel_compass.records.loop import Baseline
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.trial import Candidate, CounterMovement, Prediction
 from kernel_compass.units import bytes_text, duration_text
-
-DRAM_BYTES, L2_BYTES = "dram__bytes_read.sum", "lts__t_sectors_srcunit_tex_op_read.sum"
-"""What moves with the bytes of the weight: at DRAM where it is cold, at L2 in any case."""
 
 
 def candidate_of(space: CandidateSpace, index: int) -> Candidate:
@@ -46,7 +44,8 @@ def prediction_of(
     }
     counters: tuple[CounterMovement, ...] = ()
     if baseline_bytes and space.weight_bytes and space.weight_bytes != baseline_bytes:
-        metric = DRAM_BYTES if Regime.COLD in regimes else L2_BYTES
+        # The bytes of the weight move at DRAM where it is cold, at L2 in any case.
+        metric = DRAM_BYTES_READ if Regime.COLD in regimes else L2_SECTORS_READ
         counters = (CounterMovement(metric, space.weight_bytes / baseline_bytes),)
     if not times and not counters:
         return None
