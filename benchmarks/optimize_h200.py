@@ -1,14 +1,18 @@
-"""Does `optimize` keep its promise on this GPU: in time, holding under replay, near the best?
+r"""Does `optimize` keep its promise on this GPU: in time, holding under replay, near the best?
 
+    python benchmarks/record_space.py --shapes bmm:128x64x128x512:w8a16_fp8,... --folder SPACES
     python benchmarks/record_loop.py mla:deepseek-v3 --tokens 1,16,64 --output UNION.json.gz
     python benchmarks/optimize_h200.py run --folder OUT
-    python benchmarks/optimize_h200.py compare --folder OUT --union UNION.json.gz
+    python benchmarks/optimize_h200.py compare --folder OUT \
+        [--union UNION.json.gz] [--spaces SPACES]
 
-`record_loop.py` measures the union of all providers' spaces beforehand; the file is frozen:
-`compare` takes from it the best `--rivals` of each workload. `run` runs the command and `replay` in
-processes of their own and writes what they said. `compare` holds out the choice and its rivals
-together, in the same fresh processes, and says how far the choice is from the best: within 3 % is
-the promise.
+Rivals come from what was measured beside the study: `record_space.py` measures every configuration
+of an implementation, `record_loop.py` the best by estimate of every provider's. `compare` takes
+the best `--rivals` of each workload of either; the best of a recorded space in every format of
+`--formats` too, as two formats of as many bits share their kernels. `run` runs the command and
+`replay` in processes of their own and writes what they said. `compare` holds out the choice and
+its rivals together, in the same fresh processes, and says how far the choice is from the best:
+within 3 % is the promise.
 """
 
 from __future__ import annotations
@@ -20,23 +24,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kernel_compass.analysis.hold_out import confirm
 from kernel_compass.api.evaluating import __name__ as EVALUATING
 from kernel_compass.api.loop_place import placed
 from kernel_compass.api.studies import study
-from kernel_compass.codec import loop_recording
-from kernel_compass.codec.canonical import reshaped
+from kernel_compass.codec import loop_recording, recorded_space
+from kernel_compass.optimizer.hold_out_samples import hold_out_samples
 from kernel_compass.optimizer.loop_answers import geometric_mean
-from kernel_compass.optimizer.loop_setup import ends_of
 from kernel_compass.optimizer.loop_tasks import TaskMaker
 from kernel_compass.records.comparison import Rule
+from kernel_compass.records.execution import TaskEnd
 from kernel_compass.records.loop import LoopOptions
 from kernel_compass.records.loop_recording import RecordedWorkload
 from kernel_compass.records.measurement import PairedSamples
+from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Candidate
 
 PROMISED_S, WITHIN = 300.0, 1.03
@@ -53,6 +57,8 @@ class Row:
     speedup: float
     best: str
     best_speedup: float
+    held_out: int
+    """How many candidates were held out together."""
 
     @property
     def behind(self) -> float:
@@ -64,17 +70,19 @@ def main() -> int:
     parser.add_argument("what", choices=("run", "compare"))
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--union", type=Path)
+    parser.add_argument("--spaces", type=Path)
+    parser.add_argument("--formats", default="w8a16_fp8,w8a16_int8")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tokens", default=TOKENS)
-    parser.add_argument("--rivals", type=int, default=3)
+    parser.add_argument("--rivals", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=4.8)
     a = parser.parse_args()
     a.folder.mkdir(parents=True, exist_ok=True)
     os.environ["KERNEL_COMPASS_HOME"] = str((a.folder / "home").resolve())
     if a.what == "run":
         return _run(a)
-    if a.union is None:
-        parser.error("compare needs --union")
+    if a.union is None and a.spaces is None:
+        parser.error("compare needs --union or --spaces")
     return _compare(a)
 
 
@@ -110,37 +118,70 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _compare(a: argparse.Namespace) -> int:
-    recording = loop_recording.read(a.union)
     recorded = study("last")
     chosen = {one.workload: one.proposal.candidate for one in recorded.accepted}
     request = recorded.study.request
     request = replace(request, options={**request.options, "device": a.device})
     with placed(request, "comparison") as place:
-        workloads = {one.name: one for one in place.problem.workloads}
-        finals: list[tuple[str, Candidate]] = []
-        for one in recording.workloads:
-            name = one.workload.name
-            rivals = _best(one, a.rivals)
-            mine = [chosen[name]] if name in chosen else []
-            finals += [(name, c) for c in [*mine, *(r for r in rivals if r not in mine)]]
+        options = LoopOptions()
         maker = TaskMaker(
-            EVALUATING, request.source, place.device, 1, 3.0, LoopOptions(), place.calibration
+            EVALUATING, request.source, place.device, 1, 3.0, options, place.calibration
         )
-        given = [(workloads[name], candidate) for name, candidate in finals]
-        samples = _held_out(place.executor, maker, given, request.regimes)
-    rows = _rows(finals, samples, chosen)
-    document = [{**vars(row), "behind": row.behind} for row in rows]
+        finals: list[tuple[ProblemWorkload, Candidate]] = []
+        for workload in place.problem.workloads:
+            mine = [chosen[workload.name]] if workload.name in chosen else []
+            rivals = [one for one in _rivals(a, workload) if one not in mine]
+            if not rivals:
+                print(f"{workload.name}: nothing was recorded", flush=True)
+                continue
+            finals += [(workload, one) for one in [*mine, *rivals]]
+        found = hold_out_samples(
+            place.executor,
+            maker,
+            finals,
+            request.regimes,
+            "comparison",
+            lambda done, of: print(f"process {done} of {of}", file=sys.stderr, flush=True),
+        )
+        if isinstance(found, TaskEnd):
+            sys.exit(str(found.failure))
+    rows = []
+    for name in dict.fromkeys(workload.name for workload, _ in finals):
+        taken = [(c, s) for (w, c), s in zip(finals, found, strict=True) if w.name == name]
+        rows.append(_row(name, [c for c, _ in taken], [s for _, s in taken], chosen.get(name)))
+        print(_line(rows[-1]), flush=True)
+    document = [{**asdict(row), "behind": row.behind} for row in rows]
     (a.folder / "compare.json").write_text(json.dumps(document, indent=2) + "\n")
-    for row in rows:
-        print(
-            f"{row.workload}: {row.chosen} {row.speedup:.3f}x, best {row.best_speedup:.3f}x "
-            f"({row.best}): {row.behind:.3f}"
-        )
-    return 0 if all(row.behind <= WITHIN for row in rows) else 1
+    return 0 if rows and all(row.behind <= WITHIN for row in rows) else 1
+
+
+def _rivals(a: argparse.Namespace, workload: ProblemWorkload) -> list[Candidate]:
+    """The best of what was recorded, by the geometric mean over the regimes."""
+    found: list[Candidate] = []
+    for one in loop_recording.read(a.union).workloads if a.union else ():
+        if one.workload.name == workload.name:
+            found += _best(one, a.rivals)
+    for file in sorted(a.spaces.glob("*.json.gz")) if a.spaces else ():
+        space = recorded_space.read(file)
+        if space.workload != workload.product:
+            continue
+        if not space.complete:
+            print(f"{file.name}: {len(space.points)} of {space.total} points", flush=True)
+        timed = [(t, p) for p in space.points if (t := p.time_us(None)) is not None]
+        timed.sort(key=lambda row: row[0])
+        points = [point for _, point in timed[: a.rivals]]
+        own, *others = dict.fromkeys([space.format.name, *a.formats.split(",")])
+        found += [Candidate(space.implementation, p.config, own, "own") for p in points]
+        found += [
+            Candidate(space.implementation, p.config, name, "own")
+            for p in points[:1]
+            for name in others
+        ]
+    return list({_text(one): one for one in found}.values())
 
 
 def _best(one: RecordedWorkload, count: int) -> list[Candidate]:
-    """The best by their worst regime and then by the mean, of those that were right."""
+    """The best by the mean over the regimes, of those that were right."""
     rows = [
         (geometric_mean([one.baseline_us[r] / t for r, t in c.times_us.items()]), c)
         for c in one.candidates
@@ -150,39 +191,30 @@ def _best(one: RecordedWorkload, count: int) -> list[Candidate]:
     return [Candidate(c.implementation, c.config, c.format, c.source) for _, c in rows[:count]]
 
 
-def _held_out(
-    executor: Any, maker: TaskMaker, finals: Sequence[Any], regimes: Sequence[Any]
-) -> list[list[PairedSamples]]:
-    found: list[list[PairedSamples]] = [[] for _ in finals]
-    launches = None
-    for process in range(LoopOptions().processes):
-        (end,) = ends_of(executor, [maker.finals(process, finals, regimes, launches)])
-        if end.answer is None:
-            sys.exit(f"process {process}: {end.failure}")
-        for place, part in zip(found, end.answer["finals"], strict=True):
-            place += [reshaped(fields, PairedSamples) for fields in part["samples"]]
-        launches = [{s.regime.value: s.launches_per_replay for s in samples} for samples in found]
-    return found
-
-
-def _rows(
-    finals: Sequence[tuple[str, Candidate]],
+def _row(
+    name: str,
+    finals: Sequence[Candidate],
     samples: Sequence[Sequence[PairedSamples]],
-    chosen: dict[str, Candidate],
-) -> list[Row]:
-    by: dict[str, list[tuple[float, Candidate]]] = {}
-    for (name, candidate), taken in zip(finals, samples, strict=True):
-        verdict = confirm(taken, Rule())
-        gain = geometric_mean([one.speedup.estimate for one in verdict.results])
-        by.setdefault(name, []).append((gain, candidate))
-    rows = []
-    for name, gains in by.items():
-        best_gain, best = max(gains, key=lambda row: row[0])
-        mine = next((g for g, c in gains if c == chosen.get(name)), 1.0)
-        best_gain = max(best_gain, 1.0)  # the baseline is a choice too
-        picked = chosen.get(name)
-        rows.append(Row(name, picked and _text(picked), mine, _text(best), best_gain))
-    return rows
+    chosen: Candidate | None,
+) -> Row:
+    by_regime = [
+        [one.speedup.estimate for one in confirm(taken, Rule()).results] for taken in samples
+    ]
+    gains = [geometric_mean(one) for one in by_regime]
+    fit = [i for i, one in enumerate(by_regime) if min(one) >= 1.0]  # slower nowhere
+    best = max(fit, key=gains.__getitem__, default=None)
+    mine = next((g for g, c in zip(gains, finals, strict=True) if c == chosen), 1.0)
+    text = None if chosen is None else _text(chosen)
+    if best is None:  # the baseline is a choice too
+        return Row(name, text, mine, "baseline", 1.0, len(finals))
+    return Row(name, text, mine, _text(finals[best]), gains[best], len(finals))
+
+
+def _line(row: Row) -> str:
+    return (
+        f"{row.workload}: {row.chosen} {row.speedup:.3f}x, best {row.best_speedup:.3f}x "
+        f"({row.best}) of {row.held_out}: {row.behind:.3f}"
+    )
 
 
 def _text(candidate: Candidate) -> str:
