@@ -42,6 +42,7 @@ from kernel_compass.records.loop_recording import RecordedWorkload
 from kernel_compass.records.measurement import PairedSamples
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Candidate
+from kernel_compass.records.workload import Workload
 
 PROMISED_S, WITHIN = 300.0, 1.03
 TARGET, TOKENS = "mla:deepseek-v3", "1,16,64"
@@ -163,7 +164,7 @@ def _rivals(a: argparse.Namespace, workload: ProblemWorkload) -> list[Candidate]
             found += _best(one, a.rivals)
     for file in sorted(a.spaces.glob("*.json.gz")) if a.spaces else ():
         space = recorded_space.read(file)
-        if space.workload != workload.product:
+        if workload.product is None or _sizes(space.workload) != _sizes(workload.product):
             continue
         if not space.complete:
             print(f"{file.name}: {len(space.points)} of {space.total} points", flush=True)
@@ -178,6 +179,12 @@ def _rivals(a: argparse.Namespace, workload: ProblemWorkload) -> list[Candidate]
             for name in others
         ]
     return list({_text(one): one for one in found}.values())
+
+
+def _sizes(workload: Workload) -> tuple[object, ...]:
+    """What a kernel is launched for; layouts are the implementation's business."""
+    w = workload
+    return w.op, w.heads, w.tokens, w.reduction, w.columns
 
 
 def _best(one: RecordedWorkload, count: int) -> list[Candidate]:
