@@ -25,17 +25,18 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	@$(BIN)/python examples/01_demo.py
 
-# In two processes, for two cores, about as long each: the kernels' tests compile and interpret for minutes.
-# Beside: none that is interrupted by Ctrl-C, which a shell's background process does not hear.
-BESIDE := tests/kernels tests/analysis
+# Folders in two processes, for two cores: the longest first, then whatever is left; none is named
+# that need not be, so that none is forgotten.
+LONGEST := tests/kernels/providers tests/validation tests/api tests/cli
+FOLDERS := $(filter-out $(LONGEST) tests/kernels tests/golden,$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.py)))))
+PARTS ?= "tests/kernels --ignore=tests/kernels/providers" $(LONGEST) $(FOLDERS) "$(wildcard tests/test_*.py)"
+
 test: $(STAMP)
-	@log=$$(mktemp); \
-	$(BIN)/python -m pytest -m "not gpu and not ncu" $(BESIDE) > $$log 2>&1 & beside=$$!; \
-	trap 'kill $$beside 2>/dev/null; rm -f $$log' EXIT INT TERM; \
-	$(BIN)/python -m pytest -m "not gpu and not ncu" $(addprefix --ignore=,$(BESIDE)); rest=$$?; \
-	wait $$beside; beside_rc=$$?; cat $$log; \
-	echo "$(BESIDE): exit $$beside_rc, the others: exit $$rest"; \
-	[ $$beside_rc -eq 0 ] && [ $$rest -eq 0 ]
+	@logs=$$(mktemp -d); export logs; trap 'rm -rf $$logs' EXIT; \
+	printf '%s\n' $(PARTS) | xargs -P 2 -I PART sh -c ' \
+	  $(BIN)/python -m pytest -m "not gpu and not ncu" PART > $$logs/$$$$ 2>&1; rc=$$?; \
+	  cat $$logs/$$$$; echo "PART: exit $$rc" | tee -a $$logs/ends; exit $$rc'; rc=$$?; \
+	cat $$logs/ends; exit $$rc
 
 test-gpu:
 	KERNEL_COMPASS_REQUIRE_GPU=1 PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -m "gpu or ncu" -p no:cacheprovider $(PYTEST_ARGS)

@@ -11,6 +11,12 @@ import pytest
 REQUIRE_GPU = "KERNEL_COMPASS_REQUIRE_GPU"
 """Set by `make test-gpu`: there, a missing GPU is a failure and not a skip."""
 
+if not os.environ.get(REQUIRE_GPU):
+    # Before torch is imported, and for all processes that tests start. The products are small, the
+    # suite runs in two processes on two cores: a second thread of each only waits, and takes time.
+    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(_name, "1")
+
 
 if find_spec("hypothesis") is not None:  # a machine for GPU tests may lack it
     from hypothesis import HealthCheck, settings

@@ -18,6 +18,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+LEFT = "60.25"
+"""Seconds that what is left behind sleeps: no other test's process is called so."""
+
 
 def raises(arguments, tell):
     raise ZeroDivisionError("in the middle")
@@ -152,7 +155,7 @@ def leaves_it_to_the_child(arguments, tell):
 
 
 def leaves_child(arguments, tell):
-    subprocess.Popen(["sleep", "60"])
+    subprocess.Popen(["sleep", LEFT])
     return {}
 
 
@@ -161,7 +164,7 @@ def leaves_daemon(arguments, tell):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execve("/bin/sleep", ["sleep", "60"], {})
+            os.execve("/bin/sleep", ["sleep", LEFT], {})
         os._exit(0)
     os.wait()
     if arguments["dies"]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from execution.executor_conformance import task as plain
+from execution.faulty_tasks import LEFT
 from execution.test_local_executor import marked_processes, none_left
 
 from kernel_compass.execution.bounds import Bounds
@@ -242,11 +245,25 @@ def test_nobody_else_is_blamed_for_a_worker_that_was_killed_from_outside(executo
 
 
 def test_a_child_that_is_left_is_ended(executor):
-    before = set(processes())
+    assert sleepers() == set()
     guilty(executor, "leaves_daemon", dies=True)
-    left = [
-        pid
-        for pid in set(processes()) - before
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\x0060")
-    ]
-    assert left == []
+    assert sleepers() == set()
+
+
+def sleepers():
+    """Of `faulty_tasks`, whoever their parents are."""
+    found = set()
+    for pid in processes():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == f"sleep\0{LEFT}\0".encode():
+                found.add(pid)
+    return found
+
+
+def test_a_sleeper_would_be_seen():
+    with subprocess.Popen(["sleep", LEFT]) as process:
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
+            time.sleep(0.01)
+        seen = sleepers()
+        process.kill()
+    assert process.pid in seen
