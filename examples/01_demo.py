@@ -32,7 +32,7 @@ def optimize_recorded() -> int:
     print("== the loop, on the times that were recorded on an H200\n", flush=True)
     recording = HERE.parent / "benchmarks/results/h200/optimize/mla.recording.json.gz"
     with tempfile.TemporaryDirectory() as home:
-        asked = ["optimize", "mla:deepseek-v3", "--tokens", "1,16", "--budget", "3%"]
+        asked = ["optimize", "mla:deepseek-v3", "--tokens", "1,16,64", "--budget", "3%"]
         place = ["--device", f"recorded:{recording}", "--table", f"{home}/compass.json"]
         command = [sys.executable, "-m", "kernel_compass.cli.main", *asked, *place]
         environment = {**os.environ, "KERNEL_COMPASS_HOME": home}

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from kernel_compass import api
+from kernel_compass.codec import recorded_space
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "benchmarks/results/h200/optimize"
 TEXT = (ROOT / "docs/optimize.md").read_text()
 STUDY = json.loads((KEPT / "mla.study.json").read_text())
+COMPARED = json.loads((KEPT / "compare.json").read_text())
+RUN = json.loads((KEPT / "run.json").read_text())
+REPLAY = json.loads((KEPT / "replay.json").read_text())
 ACCEPTED = {t["workload"]: t for t in STUDY["trials"] if t["outcome"] == "accepted"}
 
 
@@ -27,7 +31,10 @@ def test_each_row_is_an_accepted_trial(name):
         parts.append(f"{found['estimate']:.3f}x ({found['low']:.3f} to {found['high']:.3f})")
     chosen = f"{candidate['implementation']} {candidate['format']}"
     error = f"{trial['format_error_pct']:.1f} %"
-    assert f"| {shape} | {chosen} | {parts[0]} | {parts[1]} | {error} |" in TEXT
+    (compared,) = [r for r in COMPARED if r["workload"] == name]
+    (note,) = [n for n in trial["notes"] if n.startswith("bytes read from DRAM")]
+    behind = f"{note.split()[8]}, as predicted | {compared['behind']:.3f}"
+    assert f"| {shape} | {chosen} | {parts[0]} | {parts[1]} | {error} | {behind} |" in TEXT
     assert trial["explained"] is True
 
 
@@ -42,16 +49,34 @@ def test_how_many_were_tried():
     assert f"; {len(before)} spaces were passed over" in TEXT
 
 
+def test_the_rest_of_the_run():
+    assert RUN["in_time"] and f"{RUN['optimize_s']:.0f} s in all" in TEXT
+    claims = REPLAY["claims"]
+    assert all(claim["holds"] for claim in claims)
+    assert f"found all {len(claims)} accepted entries to hold" in TEXT
+    unaccepted = [r for r in COMPARED if r["workload"] not in ACCEPTED]
+    assert all(r["chosen"] is None and r["best"] == "baseline" for r in unaccepted)
+
+
+def test_the_spaces_that_it_is_compared_with():
+    files = sorted((KEPT.parent / "spaces").glob("bmm_128x*.json.gz"))
+    spaces = [recorded_space.read(file) for file in files]
+    assert len(spaces) == len(COMPARED) and all(space.complete for space in spaces)
+    assert f"{sum(len(space.points) for space in spaces):,} configurations" in TEXT
+
+
 def test_the_loop_on_its_recording_comes_to_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNEL_COMPASS_HOME", str(tmp_path))
-    request = api.study_request("mla:deepseek-v3", tokens=[1, 16], budget_pct=3.0)
+    request = api.study_request("mla:deepseek-v3", tokens=[1, 16, 64], budget_pct=3.0)
     found = api.optimize(request, f"recorded:{KEPT / 'mla.recording.json.gz'}")
     chosen = {t.workload: dict(t.proposal.candidate.config) for t in found.recorded.accepted}
     assert chosen == {n: t["proposal"]["candidate"]["config"] for n, t in ACCEPTED.items()}
     for trial in found.recorded.accepted:
         kept = {r["regime"]: r["speedup"]["estimate"] for r in ACCEPTED[trial.workload]["results"]}
         for result in trial.results:
-            assert result.speedup.estimate == pytest.approx(kept[result.regime.value], rel=0.02)
+            assert result.speedup.estimate == pytest.approx(
+                kept[result.regime.value], rel=0.05
+            )  # a screen is one process
 
 
 def test_the_readme_says_what_was_won():
