@@ -10,6 +10,7 @@ from kernel_compass import api
 from kernel_compass.codec import loop_recording
 from kernel_compass.execution.recorded_executor import RecordedExecutor
 from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ
+from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Outcome, Reason
 
 WEIGHTS = 128 * 128 * 512
@@ -51,6 +52,16 @@ def test_a_counter_that_moved_as_predicted_explains_the_gain(run):
     assert "not for the predicted reason" not in final.detail
 
 
+def test_the_bytes_of_both_regimes_are_said(run):
+    warm = {"baseline": counters(1024.0, 2.0 * WEIGHTS), "candidate": counters(512.0, WEIGHTS)}
+    (final,) = run({**counted(0.5), "warm": warm})
+    said = [note for note in final.notes if "launch reads" in note]
+    assert said == [
+        "a cold launch reads 16.0 MiB -> 8.00 MiB from DRAM, 16.0 MiB -> 8.16 MiB from L2",
+        "a warm launch reads 1.00 KiB -> 512 B from DRAM, 16.0 MiB -> 8.00 MiB from L2",
+    ]
+
+
 def test_a_gain_without_it_is_accepted_and_said_to_be_unexplained(run):
     (final,) = run(counted(0.97))
     assert (final.outcome, final.explained) == (Outcome.ACCEPTED, False)
@@ -88,3 +99,12 @@ def test_several_recipes_are_watched_in_one_process(tmp_path, monkeypatch):
     assert first.l2_bytes == pytest.approx(4 * 32 / launches)
     assert second.streamed_bytes == 2 * first.streamed_bytes
     assert second.l2_bytes / second.dram_bytes == pytest.approx(8 * 32 / 640)
+
+
+def test_warm_launches_read_one_set_again_and_again(tmp_path, monkeypatch):
+    fake_ncu(tmp_path, monkeypatch, GRAPHS)
+    asked = [Regime.COLD, Regime.WARM]
+    cold, warm = api.watch([recipe(), recipe()], "simulated", l2=True, regimes=asked)
+    assert warm.streamed_bytes == cold.streamed_bytes
+    assert (warm.dram_bytes, warm.l2_bytes) == (640 / 64, 8 * 32 / 64)
+    assert cold.dram_bytes < 64 / 8  # of more launches than 8: sets that exceed L2 by far

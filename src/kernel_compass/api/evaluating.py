@@ -7,7 +7,7 @@ on the CPU; a product's kernels are not judged there, and the answer says so.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -146,8 +146,13 @@ def explain_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Count what launches of finalists and of their baselines read, by ncu's counters.
 
     Args:
-        arguments: those of all tasks, `finals` (each `workload` and `candidate`).
+        arguments: those of all tasks, `finals` (each `workload` and `candidate`), `regimes`.
         tell: told when it begins.
+
+    Returns:
+        `counted`: of each final, `baseline` and `candidate` by metric, of a cold launch,
+        `warm`: the same of a warm one where that was asked for, and
+        `compulsory_bytes`; or `unavailable`.
     """
     asked = _Asked.of(arguments)
     tell({"phase": "run"})
@@ -156,18 +161,29 @@ def explain_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         workload = _workload(final["workload"])
         candidate = reshaped(final["candidate"], Candidate)
         sides += [recipe(asked.source, workload, one) for one in (None, candidate)]
-    seen = watch(sides, asked.device, l2=True)
+    with_warm = Regime.WARM.value in arguments["regimes"]
+    order = [Regime.COLD] * len(sides) + [Regime.WARM] * (len(sides) if with_warm else 0)
+    seen = watch([*sides, *(sides if with_warm else [])], asked.device, l2=True, regimes=order)
+    cold, warm = seen[: len(sides)], seen[len(sides) :]
     counted: list[dict[str, Any]] = []
-    for final, before, after in zip(arguments["finals"], seen[::2], seen[1::2], strict=True):
+    for index, final in enumerate(arguments["finals"]):
         candidate = reshaped(final["candidate"], Candidate)
-        least = _compulsory_bytes(_workload(final["workload"]), candidate)
-        missing = next((one for one in (before, after) if isinstance(one, str)), None)
-        if missing is not None:
-            counted.append({"unavailable": missing})
-        else:
-            both = {"baseline": _counters(before), "candidate": _counters(after)}
-            counted.append({**both, "compulsory_bytes": least})
+        one = _both(cold[2 * index : 2 * index + 2])
+        if "unavailable" not in one:
+            one["compulsory_bytes"] = _compulsory_bytes(_workload(final["workload"]), candidate)
+            again = _both(warm[2 * index : 2 * index + 2]) if with_warm else {}
+            if "baseline" in again:
+                one["warm"] = again
+        counted.append(one)
     return {"counted": counted}
+
+
+def _both(seen: Sequence[WatchedLaunch | str]) -> dict[str, Any]:
+    """Of the baseline and the candidate, or why one of them has none."""
+    missing = next((one for one in seen if isinstance(one, str)), None)
+    if missing is not None:
+        return {"unavailable": missing}
+    return dict(zip(("baseline", "candidate"), map(_counters, seen), strict=True))
 
 
 def _counters(seen: WatchedLaunch | str) -> dict[str, float]:

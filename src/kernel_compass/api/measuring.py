@@ -16,6 +16,7 @@ from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import Subject
 from kernel_compass.measurement.timing import TimingOptions, measure
 from kernel_compass.profiling.graph_traffic import GraphTraffic, graph_traffic
+from kernel_compass.records.profile import Regime
 
 __all__ = [
     "ColdCheck",
@@ -57,7 +58,7 @@ class ColdCheck:
 
 @dataclass(frozen=True)
 class WatchedLaunch:
-    """What one rotated launch of a recipe reads, by ncu's counters."""
+    """What one launch of a recipe reads, by ncu's counters."""
 
     streamed_bytes: int
     """Of one set of streamed operands."""
@@ -67,9 +68,12 @@ class WatchedLaunch:
 
 
 def watch(
-    recipes: Sequence[Recipe], device: str = "cuda:0", l2: bool = False
+    recipes: Sequence[Recipe],
+    device: str = "cuda:0",
+    l2: bool = False,
+    regimes: Sequence[Regime] | None = None,
 ) -> list[WatchedLaunch | str]:
-    """Count, under ncu, what rotated launches read; all recipes in one process.
+    """Count, under ncu, what launches read; all recipes in one process.
 
     The launches of a replay are profiled as one CUDA graph, in one pass.
 
@@ -77,11 +81,15 @@ def watch(
         recipes: each builds a subject.
         device: `cuda:0` and the like.
         l2: whether reads of L2 are counted too.
+        regimes: of each recipe `cold`, launches rotated, or `warm`, one set read again and again;
+            `None` = all cold.
 
     Returns:
         Of each recipe its launch, or why it could not be watched.
     """
-    request = json.dumps({"recipes": [one.document() for one in recipes], "device": device})
+    words = [one.value for one in regimes or (Regime.COLD,) * len(recipes)]
+    documents = [one.document() for one in recipes]
+    request = json.dumps({"recipes": documents, "regimes": words, "device": device})
     command = [sys.executable, "-m", fresh.__name__, request]
     try:
         traffic = graph_traffic(command, l2=l2)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_compass import __version__
+from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.dispatch_sources import source_hashes
 from kernel_compass.api.loop_place import RECORDED, Place, of_device, placed
 from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus
@@ -157,6 +158,7 @@ def _run(
         tuple(regime for regime in BOTH if regime not in request.regimes),
         lambda workload, candidate: _idea(place, request, workload, candidate),
         RejectionMemory() if place.keeps_memory else None,
+        calibration(place.calibration).c_eff_bytes.value if place.calibration else None,
     )
     try:
         end = run_loop(setup, place.executor, ledger, time.monotonic, tell, began)

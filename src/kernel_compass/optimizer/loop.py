@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from kernel_compass.optimizer.fewer_bytes import fewer_bytes
 from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.optimizer.loop_answers import baseline_of
 from kernel_compass.optimizer.loop_book import Book
@@ -18,7 +19,15 @@ from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
 from kernel_compass.optimizer.paying import objection
 from kernel_compass.optimizer.selecting import select
 from kernel_compass.records.execution import TaskFailure
-from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, RegimeTime, Stage, Why
+from kernel_compass.records.loop import (
+    Baseline,
+    FewerBytes,
+    LoopEnd,
+    LoopEvent,
+    RegimeTime,
+    Stage,
+    Why,
+)
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.search_space import CandidateSpace
@@ -187,7 +196,16 @@ class Loop:
         }
         self._say(Stage.ENDED, _DETAILS[why])
         found: Mapping[str, Trial] = {**best, **accepted}
-        return LoopEnd(why, _DETAILS[why], self._selected, dict(self._baselines), found)
+        return LoopEnd(
+            why, _DETAILS[why], self._selected, dict(self._baselines), found, self._fewer_bytes()
+        )
+
+    def _fewer_bytes(self) -> dict[str, FewerBytes]:
+        rooms = {
+            name: fewer_bytes(self._setup.spaces.get(name, ()), baseline, self._setup.l2_bytes)
+            for name, baseline in self._baselines.items()
+        }
+        return {name: room for name, room in rooms.items() if room is not None}
 
     def _say(self, stage: Stage, text: str, trial: Trial | None = None) -> None:
         self._tell(LoopEvent(stage, text, trial, left_s=self._budget.left_s))

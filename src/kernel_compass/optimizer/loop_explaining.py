@@ -24,7 +24,7 @@ def explained(trial: Trial, counted: Mapping[str, Any]) -> Trial:
     Args:
         trial: accepted, but for this.
         counted: of an explain task: `baseline` and `candidate`, each values by metric,
-            `compulsory_bytes`; or `unavailable`, why there are none.
+            `compulsory_bytes`, `warm`; or `unavailable`, why there are none.
     """
     if "unavailable" in counted:
         note = f"whether the predicted counter moved is not known: {counted['unavailable']}"
@@ -37,9 +37,9 @@ def explained(trial: Trial, counted: Mapping[str, Any]) -> Trial:
     movements = [_seen(one, counted) for one in _predicted(trial)]
     known = [one for one in movements if one.seen is not None]
     if not known:
-        return trial
+        return replace(trial, notes=(*trial.notes, *_bytes(counted)))
     moved = all(one.moved for one in known)
-    notes = tuple(_text(one) for one in known)
+    notes = (*(_text(one) for one in known), *_bytes(counted))
     detail = trial.detail if moved else f"faster, not for the predicted reason; {trial.detail}"
     return replace(trial, explained=moved, detail=detail, notes=(*trial.notes, *notes))
 
@@ -57,3 +57,21 @@ def _seen(one: CounterMovement, counted: Mapping[str, Any]) -> CounterMovement:
 def _text(one: CounterMovement) -> str:
     what = _NAMES.get(one.metric, one.metric)
     return f"{what}: {one.seen:.2f} of the baseline's, {one.expected:.2f} was predicted"
+
+
+def _bytes(counted: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a launch reads from where, in each regime that was counted, in a sentence."""
+    found = [_read("cold", counted)]
+    if "warm" in counted:
+        found.append(_read("warm", counted["warm"]))
+    return tuple(filter(None, found))
+
+
+def _read(regime: str, both: Mapping[str, Any]) -> str:
+    parts = []
+    places = (("DRAM", DRAM_BYTES_READ, 1), ("L2", L2_SECTORS_READ, SECTOR_BYTES))
+    for place, metric, unit in places:
+        before, after = (both[side].get(metric) for side in ("baseline", "candidate"))
+        if before is not None and after is not None:
+            parts.append(f"{bytes_text(unit * before)} -> {bytes_text(unit * after)} from {place}")
+    return f"a {regime} launch reads {', '.join(parts)}" if parts else ""

@@ -186,7 +186,7 @@ class Finals:
         if not passed:
             return ends
         finals = [(one.work.workload, one.proposal.candidate) for one in passed]
-        task = self._setup.tasks.explain(finals)
+        task = self._setup.tasks.explain(finals, self._setup.regimes)
         for end in ends_of(self._executor, [task]):
             failed = end.failure.detail if end.failure else "no answer"
             counted = (

@@ -56,6 +56,8 @@ class LoopSetup:
     idea: Callable[[ProblemWorkload, Candidate], Idea] | None = None
     """What is looked up among rejected ideas; `None` = nothing is."""
     memory: RejectionMemory | None = None
+    l2_bytes: float | None = None
+    """What L2 effectively holds, by the calibration; `None` = not known."""
 
     @property
     def options(self) -> LoopOptions:

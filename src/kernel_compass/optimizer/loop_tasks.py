@@ -80,9 +80,14 @@ class TaskMaker:
         timeout = self.options.finals_timeout_s
         return self._task(f"{name} {process}", FINALS, asked, timeout, fresh=True)
 
-    def explain(self, finals: Sequence[Final], name: str = "explain") -> Task:
+    def explain(
+        self, finals: Sequence[Final], regimes: Sequence[Regime], name: str = "explain"
+    ) -> Task:
         """What launches of finalists and of their baselines read, by counters."""
-        asked = {"finals": [{"workload": plain(w), "candidate": plain(c)} for w, c in finals]}
+        asked = {
+            "finals": [{"workload": plain(w), "candidate": plain(c)} for w, c in finals],
+            "regimes": _words(regimes),
+        }
         return self._task(name, EXPLAIN, asked, self.options.finals_timeout_s)
 
     def _tried(

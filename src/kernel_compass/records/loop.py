@@ -124,6 +124,33 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True)
+class FormatRoom:
+    """What a number format could win at most."""
+
+    format: str
+    weight_bytes: int
+    """As it is stored, scales included."""
+    most: Mapping[Regime, float]
+    """The baseline's time over the floor of this format's bytes and arithmetic."""
+    bounds: Mapping[Regime, str] = field(default_factory=dict)
+    """What decides that floor: `dram`, `l2`, `compute`, `launch`."""
+
+
+@dataclass(frozen=True)
+class FewerBytes:
+    """What quantizing a workload's weight can win, and what it cannot."""
+
+    weight_bytes: int
+    """Of the largest format, 16 bits."""
+    l2_bytes: float | None
+    """What L2 effectively holds here; `None` = not known."""
+    stays_in_l2: bool | None
+    """Whether that weight is still there at the next launch: warm, fewer bytes then save no DRAM
+    traffic; `None` = not known."""
+    formats: tuple[FormatRoom, ...]
+
+
+@dataclass(frozen=True)
 class LoopEnd:
     """How a run of the loop ended."""
 
@@ -134,3 +161,5 @@ class LoopEnd:
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     best: Mapping[str, Trial] = field(default_factory=dict)
     """Of each workload: accepted, or where there is none the best that passed the screen."""
+    fewer_bytes: Mapping[str, FewerBytes] = field(default_factory=dict)
+    """Of each workload whose weight and floors are known."""

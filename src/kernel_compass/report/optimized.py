@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from kernel_compass.records.loop import Baseline, LoopEnd
+from kernel_compass.records.loop import Baseline, FewerBytes, FormatRoom, LoopEnd
 from kernel_compass.records.selection import PassedOver
 from kernel_compass.records.study import RecordedStudy
 from kernel_compass.records.trial import Outcome, Trial
@@ -33,6 +34,8 @@ def _workload(name: str, baseline: Baseline, end: LoopEnd) -> list[str]:
     )
     best = end.best.get(name)
     found = [f"{plain(name)}: baseline {times}"]
+    if name in end.fewer_bytes:
+        found += _fewer_bytes(end.fewer_bytes[name])
     if best is None:
         passed = (s for s in end.selected if s.workload == name and s.passed_over)
         why = next((s.why for s in passed if s.passed_over is not PassedOver.NO_FLOOR), None)
@@ -59,7 +62,34 @@ def _best(trial: Trial) -> list[str]:
         parts.append(f"{bytes_text(trial.added_bytes)} beside the original weight")
     if config:
         parts.append(plain(config))
-    return [*rows, *([f"    {'; '.join(parts)}"] if parts else [])]
+    said = [f"    {'; '.join(parts)}"] if parts else []
+    return [*rows, *said, *(f"    {plain(note)}" for note in trial.notes)]
+
+
+def _fewer_bytes(room: FewerBytes) -> list[str]:
+    """What a smaller weight can win: a sentence on where it lies, and a row a size."""
+    size = bytes_text(room.weight_bytes)
+    where = {
+        None: f"its weight of {size} at 16 bits",
+        True: f"its weight of {size} stays in L2, which holds {bytes_text(room.l2_bytes)} here: "
+        "fewer bytes save DRAM traffic cold, and L2 traffic alone warm",
+        False: f"its weight of {size} is more than L2 keeps, {bytes_text(room.l2_bytes)} here: "
+        "fewer bytes save DRAM traffic in both regimes",
+    }[room.stays_in_l2]
+    rows = [f"  {where}"]
+    for one in _distinct(room.formats):
+        most = ", ".join(
+            f"{regime.value} {ratio:.2f}x ({one.bounds.get(regime, 'bytes')})"
+            for regime, ratio in sorted(one.most.items(), key=lambda item: item[0].value)
+        )
+        rows.append(f"    {one.format}, {bytes_text(one.weight_bytes)}: at most {most}")
+    return rows
+
+
+def _distinct(formats: Sequence[FormatRoom]) -> list[FormatRoom]:
+    """One of those with the same bytes and floors, the largest weight first."""
+    seen = {(one.weight_bytes, tuple(sorted(one.most.items()))): one for one in reversed(formats)}
+    return sorted(seen.values(), key=lambda one: -one.weight_bytes)
 
 
 def _rejections(recorded: RecordedStudy) -> list[str]:
