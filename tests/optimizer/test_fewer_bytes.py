@@ -23,6 +23,12 @@ def space(name, weight_bytes, cold, warm, implementation="own"):
     )
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """One for all: the judge proves itself once."""
+    return tmp_path_factory.mktemp("home")
+
+
 def test_each_format_by_the_least_of_its_floors():
     spaces = [
         space("bf16", 16 * MIB, 5.0, 3.0),
@@ -60,8 +66,8 @@ def test_nothing_is_said_without_floors_or_weights():
         (4096, ("128 MiB is more than L2 keeps", "DRAM traffic in both regimes")),
     ],
 )
-def test_a_study_says_both_sides_of_the_gate(columns, said, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNEL_COMPASS_HOME", str(tmp_path))
+def test_a_study_says_both_sides_of_the_gate(columns, said, home, monkeypatch):
+    monkeypatch.setenv("KERNEL_COMPASS_HOME", str(home))
     request = api.study_request(f"bmm:128x1x128x{columns}", budget_pct=15.0, trials=1)
     found = api.optimize(request, "simulated")
     text = optimized_text(found.recorded, found.end)
