@@ -15,6 +15,7 @@ from kernel_compass.optimizer.loop_budget import LoopBudget
 from kernel_compass.optimizer.loop_finals import Finals
 from kernel_compass.optimizer.loop_screening import Screening, Work, line_of
 from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
+from kernel_compass.optimizer.loop_static import prune_spaces
 from kernel_compass.optimizer.paying import objection
 from kernel_compass.optimizer.selecting import select
 from kernel_compass.records.execution import TaskFailure
@@ -92,6 +93,7 @@ class Loop:
     def _run(self) -> Why:
         self._measure_baselines()
         self._select()
+        prune_spaces(self._setup, self._executor, self._book, self._works, self._say_static)
         names = {work.workload.name: work.spaces for work in self._works}
         proposers = self._setup.proposers(names, self._baselines)
         screening = Screening(
@@ -188,6 +190,9 @@ class Loop:
         self._say(Stage.ENDED, _DETAILS[why])
         found: Mapping[str, Trial] = {**best, **accepted}
         return LoopEnd(why, _DETAILS[why], self._selected, dict(self._baselines), found)
+
+    def _say_static(self, text: str, trial: Trial | None) -> None:
+        self._say(Stage.STATIC, text, trial)
 
     def _say(self, stage: Stage, text: str, trial: Trial | None = None) -> None:
         self._tell(LoopEvent(stage, text, trial, left_s=self._budget.left_s))
