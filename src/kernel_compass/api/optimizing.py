@@ -30,6 +30,7 @@ from kernel_compass.optimizer.ledger_memory import RejectionMemory
 from kernel_compass.optimizer.loop import BaselineFailed, run_loop
 from kernel_compass.optimizer.loop_setup import LoopSetup, Spaces, Tell
 from kernel_compass.optimizer.loop_tasks import TaskMaker
+from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
@@ -189,7 +190,9 @@ def _run(
         request,
         maker,
         place.spaces,
-        lambda spaces, baselines: _proposers(place, request, options, spaces, baselines),
+        lambda spaces, baselines, findings: _proposers(
+            place, request, options, spaces, baselines, findings
+        ),
         lambda workload, trial, environment: entry_of(
             study, request.regimes, workload, trial, environment or place.environment
         ),
@@ -238,6 +241,7 @@ def _proposers(
     options: LoopOptions,
     spaces: Spaces,
     baselines: Mapping[str, Baseline],
+    findings: Findings,
 ) -> list[Proposer]:
     weights = {
         one.name: _BYTES_OF_16_BITS * one.product.weights
@@ -246,7 +250,7 @@ def _proposers(
     }
     return [
         Providers(spaces, baselines, weights),
-        Rules(spaces, baselines, weights),
+        Rules(spaces, baselines, weights, findings),
         Search(spaces, baselines, weights, request.strategy, request.seed, options.width),
     ]
 

@@ -12,11 +12,13 @@ from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.optimizer.loop_answers import baseline_of
 from kernel_compass.optimizer.loop_book import Book
 from kernel_compass.optimizer.loop_budget import LoopBudget
+from kernel_compass.optimizer.loop_diagnosing import Diagnosing
 from kernel_compass.optimizer.loop_finals import Finals
 from kernel_compass.optimizer.loop_screening import Screening, Work, line_of
 from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
 from kernel_compass.optimizer.loop_static import prune_spaces
 from kernel_compass.optimizer.paying import objection
+from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.optimizer.selecting import select
 from kernel_compass.records.execution import TaskFailure
 from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, RegimeTime, Stage, Why
@@ -95,7 +97,16 @@ class Loop:
         self._select()
         prune_spaces(self._setup, self._executor, self._book, self._works, self._say_static)
         names = {work.workload.name: work.spaces for work in self._works}
-        proposers = self._setup.proposers(names, self._baselines)
+        findings = Findings()
+        proposers = self._setup.proposers(names, self._baselines, findings)
+        diagnosing = Diagnosing(
+            self._setup,
+            self._executor,
+            self._book,
+            self._budget,
+            findings,
+            lambda text: self._say(Stage.DIAGNOSE, text),
+        )
         screening = Screening(
             self._setup,
             self._executor,
@@ -104,6 +115,7 @@ class Loop:
             proposers,
             self._works,
             self._tell,
+            diagnosing.look,
         )
         why = screening.run()
         self._book.drop_pending(finals=False)
