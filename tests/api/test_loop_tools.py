@@ -380,6 +380,14 @@ def test_a_capture_is_cut_at_its_markers_and_each_side_diagnosed(marked, monkeyp
     assert request.nvtx == f"{loop_diagnosing.RANGE}/"
 
 
+def test_what_is_no_table_is_said_to_be_none(tmp_path):
+    path = tmp_path / "none.csv"
+    for text in ("", "==WARNING== a, b\n", '"ID","Kernel Name"\n'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="no header"):
+            loop_diagnosing.sides_of(path, 1)
+
+
 def test_without_ncu_it_says_so(monkeypatch):
     def missing(*_args, **_named):
         raise ProfilingError(ProfilingCause.NCU_FAILED, "ncu is not here.", "Install it.")

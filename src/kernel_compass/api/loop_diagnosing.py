@@ -38,6 +38,7 @@ MARKER = "spin_kernel"
 MARKER_CYCLES = 1000
 MOST_EVIDENCE = 3
 TOLD = "told.json"
+COLUMN = "Kernel Name"
 
 Tell = Callable[[Mapping[str, Any]], None]
 Rows = Sequence[Sequence[str]]
@@ -62,12 +63,13 @@ def diagnose_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         try:
             table = _profiled(arguments, regime, folder)
             errors = _errors(folder / TOLD, len(arguments["sides"]))
+            parts = sides_of(table, len(errors))
         except (KernelCompassError, OSError, ValueError) as error:
             return {
                 "unavailable": error.found if isinstance(error, KernelCompassError) else str(error)
             }
         found = []
-        for index, rows in enumerate(sides_of(table, len(errors))):
+        for index, rows in enumerate(parts):
             calibration = arguments["calibration"] or "none"
             found.append(_found(errors[index], rows, folder / f"{index}.csv", regime, calibration))
     return {"found": found}
@@ -112,11 +114,17 @@ def sides_of(table: Path, count: int) -> list[list[list[str]]]:
     Args:
         table: of `--page raw`: a header, the units, and a row a launch.
         count: of sides.
+
+    Raises:
+        ValueError: it is no such table.
     """
     with table.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.reader(file) if len(row) > 1]
-    header, units, *launches = rows
-    name = header.index("Kernel Name")
+    first = next((i for i, row in enumerate(rows) if COLUMN in row), None)
+    if first is None or len(rows) < first + 2:
+        raise ValueError("ncu's table has no header")
+    header, units, *launches = rows[first:]
+    name = header.index(COLUMN)
     parts: list[list[list[str]]] = [[]]
     for row in launches:
         if MARKER in row[name]:
