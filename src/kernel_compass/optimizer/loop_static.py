@@ -87,7 +87,10 @@ def prune_spaces(
         return
     if known is None:
         count = sum(len(one.indices) for one in heads)
-        say(f"compiling {count} of the most promising, {budget_s:.0f} s at most; none is run", None)
+        say(
+            f"compiling up to {count} of the most promising, {budget_s:.0f} s at most; none is run",
+            None,
+        )
     answer = _asked(setup, executor, heads, budget_s if known is None else MOST_S)
     if "unavailable" in answer:
         say(f"nothing was compiled beforehand: {answer['unavailable']}", None)
