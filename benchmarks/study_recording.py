@@ -56,7 +56,8 @@ def main() -> None:
 
 def was_screened(trial: Trial) -> bool:
     timed = bool(trial.results) and not any(one.hold_out for one in trial.results)
-    untried = trial.reason in NOT_TRIED or "Gaussian" in trial.detail
+    compiled = trial.proposal.proposer == "static"  # and not run
+    untried = compiled or trial.reason in NOT_TRIED or "Gaussian" in trial.detail
     return timed or (trial.outcome is not Outcome.SCREENED and not trial.results and not untried)
 
 

@@ -40,6 +40,16 @@ def test_a_call_that_crashes_or_hangs_costs_itself_alone():
     assert [i for i in range(8) if found[i].lost] == [2, 4, 5]
 
 
+def test_when_the_time_for_all_is_over_the_rest_is_lost():
+    begun = time.monotonic()
+    calls = [("1",), ("hang",), ("2",)]
+    found = {a.index: a for a in CompilePool(behave, 1, timeout_s=60, budget_s=4).run(calls)}
+    assert time.monotonic() - begun < 20
+    assert [found[i].lost for i in range(3)] == [False, True, True]
+    assert found[0].value == "1"
+    assert "no time left" in found[2].failure
+
+
 SASS = """
 .text.k:
         /*0000*/                   LDG.E.128 R4, [R2] ;

@@ -16,9 +16,12 @@ from optimizer.loop_samples import TARGET, recording
 
 from kernel_compass.api.proving import environment_key
 from kernel_compass.cli.main import main
+from kernel_compass.cli.optimize_view import JsonLines, Lines, Live
 from kernel_compass.codec import loop_recording
 from kernel_compass.optimizer.dispatch_file import read_table
 from kernel_compass.optimizer.ledger import read_study
+from kernel_compass.records.loop import LoopEvent, Stage
+from kernel_compass.records.trial import Action, Candidate, Outcome, Proposal, Reason, Trial
 
 ROOT = Path(__file__).parents[2]
 FAULTY = """
@@ -121,6 +124,66 @@ def test_without_a_terminal_nothing_is_applied_unasked(call, device, tmp_path):
     assert len(read_table(tmp_path / "compass.json").entries) == 2
 
 
+def trial(number, name, number_format, reason, sizes="bmm 1"):
+    candidate = Candidate(name, {}, number_format)
+    proposal = Proposal(candidate, Action.IMPLEMENTATION, "why", "providers")
+    detail = {Reason.OVER_BUDGET: "11 % off; the budget is 3 %"}.get(reason, f"said {number}")
+    return Trial(number, sizes, proposal, Outcome.REJECTED, reason, detail)
+
+
+def told(view, capsys):
+    """36 trials over the budget in two formats, others between them, then the search."""
+    number = 0
+    for sizes in ("bmm 1", "bmm 2", "bmm 3"):
+        for number_format in ("w4a16_gk", "w4a16_g128"):
+            for name in "abcdef":
+                number += 1
+                one = trial(number, name, number_format, Reason.OVER_BUDGET, sizes)
+                view.tell(LoopEvent(Stage.SELECT, f"line {number}", one))
+        number += 1
+        one = trial(number, "slow", "bf16", Reason.CANNOT_PAY, sizes)
+        view.tell(LoopEvent(Stage.SELECT, f"cannot pay {number}", one))
+    view.tell(LoopEvent(Stage.SELECT, "selected"))
+    for one in (trial(50, "x", "bf16", Reason.REGISTER_SPILLS) for _ in range(3)):
+        view.tell(LoopEvent(Stage.STATIC, "spills", one))
+    view.tell(LoopEvent(Stage.STATIC, "compiled"))
+    return [line.strip() for line in capsys.readouterr().err.splitlines()]
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_formats_over_the_budget_are_a_line_each(capsys, monkeypatch, live):
+    monkeypatch.setenv("COLUMNS", "250")
+    with Live() if live else Lines() as view:
+        lines = told(view, capsys)
+    text = "\n".join(lines)
+    assert text.count("over_budget") == 2
+    assert not [line for line in lines if "line 1" in line]
+    first = next(line for line in lines if "w4a16_gk " in line)
+    assert "11 % off; the budget is 3 %" in first
+    assert "6 implementations, 3 workloads (1 to 32)" in first
+    assert text.count("cannot pay") == 3
+    assert text.index("cannot pay 39") < text.index("w4a16_gk ") < text.index("selected")
+    assert "register_spills: 3 configurations" in text
+    assert text.index("register_spills") < text.index("compiled")
+
+
+def test_what_is_summed_up_is_shown_where_the_run_breaks_off(capsys):
+    view = Lines()
+    with pytest.raises(KeyboardInterrupt), view:
+        one = trial(1, "a", "w4a16_gk", Reason.OVER_BUDGET)
+        view.tell(LoopEvent(Stage.SELECT, "x", one))
+        raise KeyboardInterrupt
+    assert "w4a16_gk  over_budget" in capsys.readouterr().err
+
+
+def test_json_lines_have_each_of_them(capsys):
+    view = JsonLines()
+    one = trial(1, "a", "w4a16_gk", Reason.OVER_BUDGET)
+    for _ in range(2):
+        view.tell(LoopEvent(Stage.SELECT, "x", one))
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_json_is_the_study_and_nothing_else(call, device):
     found = call(TARGET, "--device", device, "--trials", "20", "--json")
     document = json.loads(found.stdout)
@@ -148,6 +211,10 @@ def test_json_lines_tell_stage_trials_best_and_verdicts(call, device):
         ((TARGET, "--resume", "last"), "Both"),
         ((TARGET, "--json", "--quiet"), "exclude each other"),
         ((TARGET, "--budget", "much"), "is no percentage"),
+        ((TARGET, "--static", "some"), "is no number of configurations"),
+        ((TARGET, "--static", "-1"), "is no number of configurations"),
+        ((TARGET, "--device", "recorded:x", "--static", "4"), "compiles nothing"),
+        ((TARGET, "--device", "simulated", "--sanitize"), "a GPU's memory"),
         ((TARGET, "--strategy", "luck"), "no strategy"),
         ((TARGET, "--device", "recorded:nowhere"), "no recording"),
         (("nonsense", "--device", "simulated"), "no problem"),

@@ -10,9 +10,10 @@ from optimizer.loop_samples import COLD, WARM, recording
 from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
 from kernel_compass.optimizer.left_out import left_out
 from kernel_compass.optimizer.paying import objection
+from kernel_compass.optimizer.proposers.findings import Finding, Findings
 from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rule_table import RULES
-from kernel_compass.optimizer.proposers.rules import Finding, Rules
+from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.loop import Baseline, LoopOptions, RegimeTime
@@ -109,16 +110,26 @@ def test_far_from_its_floor_it_counts_as_latency_bound_and_steps_change_one_thin
 
 def test_a_diagnosis_decides_where_there_is_one():
     start = fast(BLOCK_N=64, num_warps=4, num_stages=2)
-    findings = {NAME: Finding("compute_bound", ("tensor_cores_idle",), ("tensor pipe 82 %",))}
+    found_by = Finding("compute_bound", ("tensor_cores_idle",), ("tensor pipe 82 %",))
+    findings = Findings({NAME: found_by}, {NAME: Finding("dram_bound", (), ("DRAM 88 %",))})
     found = ask(Rules(SPACES, BASELINES, BYTES, findings), trial(1, start))
     tiles = [p for p in found if p.action is Action.TILE]
     assert [p.candidate.config["BLOCK_N"] for p in tiles] == [128]  # larger, not smaller
     assert "tensor pipe 82 %" in tiles[0].evidence
+    assert "the baseline is dram_bound (DRAM 88 %)" in tiles[0].evidence
+
+
+def test_a_diagnosis_of_another_family_says_nothing_of_this_one():
+    start = fast(BLOCK_N=64, num_warps=4, num_stages=2)
+    findings = Findings({NAME: Finding("compute_bound", family="even bf16")})
+    found = ask(Rules(SPACES, BASELINES, BYTES, findings), trial(1, start, gain=1.2))
+    assert found
+    assert all("latency_bound" in " ".join(one.evidence) for one in found)
 
 
 def test_bytes_that_bound_it_lead_to_a_format_with_fewer():
     start = Candidate("even", dict(space("even").configs[0]), "bf16", "own")
-    findings = {NAME: Finding("dram_bound", (), ("DRAM 88 %",))}
+    findings = Findings({NAME: Finding("dram_bound", (), ("DRAM 88 %",))})
     found = ask(Rules(SPACES, BASELINES, BYTES, findings), trial(1, start))
     formats = {p.candidate.format for p in found if p.action is Action.PRECISION}
     assert formats == {"w8a16_fp8", "w8a16_int8", "w8a8_fp8", "w8a8_int8", "w4a16_gk"}

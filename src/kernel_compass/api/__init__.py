@@ -36,7 +36,13 @@ if TYPE_CHECKING:
         verify_cold,
         watch,
     )
-    from kernel_compass.api.optimizing import apply_study, optimize, resume_study, study_request
+    from kernel_compass.api.optimizing import (
+        apply_study,
+        loop_options,
+        optimize,
+        resume_study,
+        study_request,
+    )
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.studies import (
         export_study,
@@ -73,6 +79,7 @@ __all__ = [
     "forget_ideas",
     "hold_out",
     "list_studies",
+    "loop_options",
     "machine_calibration",
     "measure",
     "mla_items",
@@ -128,7 +135,7 @@ _MODULES = {
         "verify_cold",
         "watch",
     ),
-    "optimizing": ("apply_study", "optimize", "resume_study", "study_request"),
+    "optimizing": ("apply_study", "loop_options", "optimize", "resume_study", "study_request"),
     "running": ("profile_target", "profile_timeline"),
     "studies": (
         "export_study",

@@ -6,8 +6,11 @@ import multiprocessing as mp
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+NO_TIME = "there was no time left for it"
 
 
 @dataclass
@@ -38,13 +41,20 @@ class CompilePool:
     processes: int
     timeout_s: float = 300.0
     """Of one call."""
+    budget_s: float | None = None
+    """Of all calls: those that have not ended by then are lost. `None` = no limit."""
     _workers: list[_Worker] = field(default_factory=list, init=False, repr=False)
+    _deadline: float = field(default=inf, init=False, repr=False)
 
     def run(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[Answer]:
         """Answers to all calls, in the order in which they end."""
         left = list(range(len(calls)))[::-1]
+        self._deadline = inf if self.budget_s is None else time.monotonic() + self.budget_s
         try:
             while left or any(w.job is not None for w in self._workers):
+                if time.monotonic() >= self._deadline:
+                    yield from (Answer(i, failure=NO_TIME, lost=True) for i in left[::-1])
+                    left.clear()
                 self._hand_out(left, calls)
                 yield from self._answers()
         finally:
@@ -56,7 +66,8 @@ class CompilePool:
         idle = [w for w in self._workers if w.job is None]
         while left and (idle or len(self._workers) < self.processes):
             worker = idle.pop() if idle else self._start()
-            worker.job, worker.until = left.pop(), time.monotonic() + self.timeout_s
+            worker.job = left.pop()
+            worker.until = min(time.monotonic() + self.timeout_s, self._deadline)
             try:
                 worker.pipe.send(calls[worker.job])
             except (BrokenPipeError, OSError):  # it died idle: the next one tells
@@ -80,7 +91,9 @@ class CompilePool:
             yield self._received(busy[pipe])  # type: ignore[index]
         for worker in list(busy.values()):
             if worker.job is not None and time.monotonic() >= worker.until:
-                yield Answer(worker.job, failure=f"no end after {self.timeout_s:.0f} s", lost=True)
+                words = f"no end after {self.timeout_s:.0f} s"
+                words = NO_TIME if worker.until >= self._deadline else words
+                yield Answer(worker.job, failure=words, lost=True)
                 self._drop(worker)
 
     def _received(self, worker: _Worker) -> Answer:

@@ -15,7 +15,10 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.api.calibrations import calibration
+from kernel_compass.api.loop_compiling import compile_task
+from kernel_compass.api.loop_diagnosing import diagnose_task
 from kernel_compass.api.loop_judging import Judged, judged
+from kernel_compass.api.loop_sanitizing import sanitize_task
 from kernel_compass.api.measuring import WatchedLaunch, watch
 from kernel_compass.api.problems import problem_recipe as recipe
 from kernel_compass.codec.canonical import reshaped
@@ -32,6 +35,16 @@ from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Candidate
 from kernel_compass.validation.judging import Effort, Judgement
+
+__all__ = [
+    "baseline_task",
+    "compile_task",
+    "diagnose_task",
+    "explain_task",
+    "finals_task",
+    "sanitize_task",
+    "screen_task",
+]
 
 SCREEN_LOOKS = (24, 60, 150)
 """Pairs of a screen at which it is looked at; the last ends it."""

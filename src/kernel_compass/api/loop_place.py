@@ -18,7 +18,6 @@ from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
 from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SPACES
 from kernel_compass.api.places import CPU, SIMULATED, local_workers
 from kernel_compass.api.problems import describe_problem
-from kernel_compass.api.static_pruning import default_folder
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import (
@@ -34,7 +33,6 @@ from kernel_compass.optimizer.loop_setup import Spaces, ends_of
 from kernel_compass.process_family import termination_raises
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import Task
-from kernel_compass.records.loop import LoopOptions
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.loop_recording import LoopRecording
 from kernel_compass.records.problem import ProblemDescription
@@ -106,9 +104,7 @@ def _surveyed(request: StudyRequest, executor: Executor, device: str) -> Place:
         "formats": list(request.formats or FORMATS),
         "device": device,
         "calibration": name,
-        "static": LoopOptions.of(request).static,
         "most": MOST_CONFIGS,
-        "folder": str(default_folder()),
     }
     tasks = [
         Task(one.name, SPACES, {"workload": plain(one), **common}, SPACES_TIMEOUT_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from kernel_compass import __version__
@@ -16,13 +15,12 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.latency import Ceilings, default_terms, predict
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.problem_recipes import BASELINE
-from kernel_compass.api.static_pruning import StaticRequest, compile_space, limits_of
 from kernel_compass.codec.canonical import plain, reshaped
-from kernel_compass.errors import CalibrationError, MissingDependency
+from kernel_compass.errors import CalibrationError
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.providers.registry import implementations_for
 from kernel_compass.measurement.fresh import device_named
-from kernel_compass.optimizer.search.prune import prune
+from kernel_compass.optimizer.space_heads import head, only
 from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.contracts import Config, Implementation, Target
 from kernel_compass.records.number_format import NumberFormat
@@ -68,9 +66,8 @@ def spaces_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """In a worker: the spaces of one product.
 
     Args:
-        arguments: `workload`, `formats`, `device`, `calibration`, `static`: how many of the best
-            of a space by estimate are compiled beforehand, `most`: how many of it are kept,
-            `folder`: where compilations are remembered.
+        arguments: `workload`, `formats`, `device`, `calibration`, `most`: how many of a space
+            are kept, the best by estimate.
         tell: told nothing.
     """
     del tell
@@ -84,14 +81,7 @@ def spaces_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         for text in arguments["formats"]
         for space in _of_format(workload.product, NumberFormat.parse(text), target, machine)
     ]
-    folder = Path(arguments["folder"])
-    kept = [_best_by_estimate(space, arguments["most"]) for space in found]
-    return {
-        "spaces": [
-            plain(_compiled(one, workload.product, target, arguments["static"], folder))
-            for one in kept
-        ]
-    }
+    return {"spaces": [plain(_best_by_estimate(space, arguments["most"])) for space in found]}
 
 
 def target_named(device: str) -> Target:
@@ -120,7 +110,7 @@ def _without_the_baseline(space: CandidateSpace) -> CandidateSpace | None:
     if (space.implementation, space.format) != (BASELINE.implementation, BASELINE.format):
         return space
     rest = range(1, len(space.configs))  # the baseline runs the default
-    return _only(space, rest) if rest else None
+    return only(space, rest) if rest else None
 
 
 def _space(
@@ -204,50 +194,4 @@ def _guide(number_format: NumberFormat) -> float | None:
 
 def _best_by_estimate(space: CandidateSpace, most: int) -> CandidateSpace:
     """The default and the best of the others, where there are more than are worth knowing."""
-    if len(space.configs) <= most:
-        return space
-    order = _by_estimate(space)
-    return _only(space, [0, *[i for i in order if i != 0][: most - 1]])
-
-
-def _compiled(
-    space: CandidateSpace, workload: Workload, target: Target, count: int, folder: Path
-) -> CandidateSpace:
-    """The space without what a static compilation of its most promising ones rules out."""
-    if count < 1 or space.implementation != ESTIMATED or target.capability is None:
-        return space
-    assert space.format is not None
-    order = _by_estimate(space)[:count]
-    request = StaticRequest(
-        space.implementation, workload, NumberFormat.parse(space.format), target.capability
-    )
-    try:
-        found = compile_space(request, [space.configs[i] for i in order], folder=folder)
-    except MissingDependency:
-        return space
-    kinds = [str(space.configs[i].get("kernel")) for i in order]
-    verdicts = prune(found, kinds, limits_of(target.capability))
-    dropped = {i for i, v in zip(order, verdicts, strict=True) if v.dropped is not None} - {0}
-    figures = {i: c.figures for i, c in zip(order, found, strict=True)}
-    features = tuple(figures.get(i) for i in range(len(space.configs)))
-    space = replace(space, features=features)
-    return _only(space, [i for i in range(len(space.configs)) if i not in dropped])
-
-
-def _by_estimate(space: CandidateSpace) -> list[int]:
-    columns = [c for c in space.estimates_us.values() if None not in c]
-    if not columns:
-        return list(range(len(space.configs)))
-    cost = [1.0] * len(space.configs)
-    for column in columns:
-        cost = [c * (t or 1.0) for c, t in zip(cost, column, strict=True)]
-    return sorted(range(len(cost)), key=lambda i: (cost[i], i))
-
-
-def _only(space: CandidateSpace, indices: Sequence[int]) -> CandidateSpace:
-    return replace(
-        space,
-        configs=tuple(space.configs[i] for i in indices),
-        estimates_us={r: tuple(c[i] for i in indices) for r, c in space.estimates_us.items()},
-        features=tuple(space.features[i] for i in indices) if space.features else (),
-    )
+    return space if len(space.configs) <= most else only(space, head(space, most))

@@ -16,6 +16,7 @@ from kernel_compass.api.loop_place import RECORDED, Place, of_device, placed
 from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus
 from kernel_compass.api.problems import problem_source
 from kernel_compass.api.proving import ensure_self_test
+from kernel_compass.api.sanitizing import find_program
 from kernel_compass.errors import (
     MeasurementCause,
     MeasurementError,
@@ -30,6 +31,7 @@ from kernel_compass.optimizer.ledger_memory import RejectionMemory
 from kernel_compass.optimizer.loop import BaselineFailed, run_loop
 from kernel_compass.optimizer.loop_setup import LoopSetup, Spaces, Tell
 from kernel_compass.optimizer.loop_tasks import TaskMaker
+from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
@@ -57,6 +59,12 @@ EVALUATING = "kernel_compass.api.evaluating"
 BOTH = (Regime.COLD, Regime.WARM)
 _BYTES_OF_16_BITS = 2
 MOST_MINUTES = 24 * 60.0
+STATIC = 16
+"""Of a space on a GPU, how many of the most promising are compiled before any is screened."""
+COUNTERS_SHARE = 0.1
+"""Of the minutes on a GPU, what counting for a diagnosis may take."""
+_LATER = ("static_share", "counters_share", "sanitize")
+"""Options that studies of before do not have: theirs export to the same bytes."""
 STOPPED = 130
 """Exit code of a run that the user stopped."""
 
@@ -90,7 +98,7 @@ def optimize(
         request: the problem, regimes, budget, limits.
         device: `cuda` (all GPUs), `cuda:N`, `simulated`, or `recorded:FILE`.
         tell: told of everything as it happens.
-        options: how the loop works.
+        options: how the loop works; `None` = as `loop_options` says.
         identifier: of the study; default: from the time and the target.
         folder: of its ledger; default: the study's place in the user's data folder.
 
@@ -100,7 +108,7 @@ def optimize(
         MeasurementError: the baseline cannot be timed, or no worker can be started.
         StudyError: the study cannot be recorded.
     """
-    options = options or LoopOptions()
+    options = options or loop_options(device)
     name = identifier or new_identifier(request.source.target)
     request = replace(request, options={**_kept(options), **of_device(device)})
     _prove(request, tell)
@@ -109,6 +117,38 @@ def optimize(
         study = Study(name, request, place.environment)
         with Ledger.create(study, folder) as ledger:
             return _run(place, request, ledger, tell, began)
+
+
+def loop_options(device: str, static: int | None = None, sanitize: bool = False) -> LoopOptions:
+    """How the loop works on a device, where nothing more is asked for.
+
+    On a GPU it compiles the most promising configurations beforehand, and diagnoses by counters.
+
+    Args:
+        device: as for `optimize`.
+        static: of a space, how many are compiled without being run, 0 = none; `None` = by the
+            device.
+        sanitize: whether finalists run under compute-sanitizer, too.
+
+    Raises:
+        UsageError: the device cannot be asked for this.
+        MissingDependency: compute-sanitizer is not installed.
+    """
+    recorded, on_gpu = device.startswith(RECORDED), device not in (CPU, SIMULATED)
+    on_gpu = on_gpu and not recorded
+    if static and recorded:
+        found = f"A recording compiles nothing, and {static} of a space are to be compiled."
+        raise UsageError(found, "Leave --static out, or name cuda.")
+    if sanitize and not on_gpu:
+        raise UsageError("--sanitize looks at a GPU's memory.", "Name --device cuda:0.")
+    if sanitize:
+        find_program()
+    by_device = STATIC if on_gpu else 0
+    return LoopOptions(
+        static=by_device if static is None else static,
+        counters_share=COUNTERS_SHARE if on_gpu else 0.0,
+        sanitize=sanitize,
+    )
 
 
 def resume_study(name: str, tell: Tell = lambda _: None) -> Optimized:
@@ -151,7 +191,9 @@ def _run(
         request,
         maker,
         place.spaces,
-        lambda spaces, baselines: _proposers(place, request, options, spaces, baselines),
+        lambda spaces, baselines, findings: _proposers(
+            place, request, options, spaces, baselines, findings
+        ),
         lambda workload, trial, environment: entry_of(
             study, request.regimes, workload, trial, environment or place.environment
         ),
@@ -201,6 +243,7 @@ def _proposers(
     options: LoopOptions,
     spaces: Spaces,
     baselines: Mapping[str, Baseline],
+    findings: Findings,
 ) -> list[Proposer]:
     weights = {
         one.name: _BYTES_OF_16_BITS * one.product.weights
@@ -209,7 +252,7 @@ def _proposers(
     }
     return [
         Providers(spaces, baselines, weights),
-        Rules(spaces, baselines, weights),
+        Rules(spaces, baselines, weights, findings),
         Search(spaces, baselines, weights, request.strategy, request.seed, options.width),
     ]
 
@@ -280,7 +323,9 @@ def _idea(
 
 
 def _kept(options: LoopOptions) -> dict[str, Any]:
-    return {one.name: getattr(options, one.name) for one in fields(options)}
+    """What decides the study; of what came later, only what is not as it was before."""
+    found = {one.name: getattr(options, one.name) for one in fields(options)}
+    return {k: v for k, v in found.items() if k not in _LATER or v != getattr(LoopOptions, k)}
 
 
 def _check_same(before: Environment, now: Environment) -> None:

@@ -37,6 +37,9 @@ class StaticRequest:
     capability: tuple[int, int]
 
 
+Point = tuple[StaticRequest, Config]
+
+
 def limits_of(capability: tuple[int, int]) -> Limits:
     """Of the architecture.
 
@@ -61,13 +64,29 @@ def compile_space(
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Compiled, ...]:
-    """Each configuration compiled, or why it is not, by index.
+    """Each configuration of one launch compiled, or why it is not; see `compile_points`."""
+    points = [(request, config) for config in configs]
+    return compile_points(
+        points, processes=processes, timeout_s=timeout_s, folder=folder, progress=progress
+    )
+
+
+def compile_points(
+    points: Sequence[Point],
+    *,
+    processes: int | None = None,
+    timeout_s: float = 300.0,
+    budget_s: float | None = None,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[Compiled, ...]:
+    """Configurations of several launches compiled, or why they are not, by index.
 
     Args:
-        request: the launch that they configure.
-        configs: points of the space.
+        points: begun in this order.
         processes: at a time; `None` = as many as cores.
         timeout_s: of one compilation.
+        budget_s: of all together; those that have no answer by then are `lost`.
         folder: where figures are remembered; `None` = in the user's cache.
         progress: told after each.
 
@@ -76,26 +95,28 @@ def compile_space(
     """
     version = triton_version()
     where = folder or default_folder()
-    files = [where / _key(request, config, version) for config in configs]
+    files = [where / _key(request, config, version) for request, config in points]
     found: list[Compiled | None] = [_remembered(file) for file in files]
     left = [i for i, known in enumerate(found) if known is None]
-    done = len(configs) - len(left)
+    done = len(points) - len(left)
     if progress:
-        progress(done, len(configs))
-    pool = CompilePool(compile_point, processes or os.cpu_count() or 1, timeout_s)
-    calls = [
-        (request.implementation, request.workload, request.format, configs[i], request.capability)
-        for i in left
-    ]
-    for answer in pool.run(calls):
+        progress(done, len(points))
+    count = min(processes or os.cpu_count() or 1, max(len(left), 1))
+    pool = CompilePool(compile_point, count, timeout_s, budget_s)
+    for answer in pool.run([_call(*points[i]) for i in left]):
         index = left[answer.index]
-        found[index] = compiled = Compiled(answer.value, answer.failure)
+        found[index] = compiled = Compiled(answer.value, answer.failure, answer.lost)
         if not answer.lost:
             _remember(files[index], compiled)
         done += 1
         if progress:
-            progress(done, len(configs))
+            progress(done, len(points))
     return tuple(each for each in found if each is not None)
+
+
+def _call(request: StaticRequest, config: Config) -> tuple[object, ...]:
+    r = request
+    return r.implementation, r.workload, r.format, config, r.capability
 
 
 def default_folder() -> Path:

@@ -58,6 +58,23 @@ StrategyOption = Annotated[
     str, typer.Option("--strategy", help="Of the search: model, exhaustive, random, optuna.")
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of draws and ties.")]
+StaticOption = Annotated[
+    str | None,
+    typer.Option(
+        "--static",
+        metavar="N|off",
+        help="Configurations of each space that are compiled without being run before any is "
+        "screened: what spills or does not fit is dropped. Default: 16 on a GPU, else off.",
+    ),
+]
+OptimizeSanitizeOption = Annotated[
+    bool,
+    typer.Option(
+        "--sanitize",
+        help="Finalists also under compute-sanitizer: memcheck, and racecheck, which sees shared "
+        "memory alone. Slow; off by default.",
+    ),
+]
 ResumeOption = Annotated[
     str | None,
     typer.Option("--resume", metavar="STUDY", help="Go on with a study; `last` is the last one."),
@@ -84,6 +101,7 @@ OptimizeDeviceOption = Annotated[
         help="cuda (all GPUs), cuda:0, ..., simulated, or recorded:FILE.",
     ),
 ]
+MOST_DIGITS = 6
 DEFAULT_TABLE = Path("compass.json")
 
 
@@ -98,6 +116,8 @@ def optimize(
     trials: TrialsOption = None,
     strategy: StrategyOption = "model",
     seed: SeedOption = 0,
+    static: StaticOption = None,
+    sanitize: OptimizeSanitizeOption = False,
     resume: ResumeOption = None,
     yes: YesOption = False,
     table: TableOption = None,
@@ -137,13 +157,30 @@ def optimize(
                 strategy=strategy,
                 seed=seed,
             )
+            options = api.loop_options(device, static_of(static), sanitize)
             agree_to_run(files_of(request.source), yes)
-            found = api.optimize(request, device, view.tell)
+            found = api.optimize(request, device, view.tell, options)
     if json:
         emit(encode(found.recorded).decode(), None)
     view.close_with(found)
     _apply(view, found, yes, table)
     return int(found.exit_code)
+
+
+def static_of(text: str | None) -> int | None:
+    """`16`, `off`, or `None` where nothing is said.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text is None:
+        return None
+    word = text.strip().lower()
+    if word == "off":
+        return 0
+    if not (word.isascii() and word.isdecimal() and len(word) <= MOST_DIGITS):
+        raise UsageError(f"--static {text} is no number of configurations.", "Pass 16, or off.")
+    return int(word)
 
 
 def files_of(source: object) -> list[tuple[Path, str]]:

@@ -98,11 +98,24 @@ class JsonLines(Quiet):
 
 
 class Lines(Quiet):
-    """Each event in a line on standard error; the summary on standard output."""
+    """Each event in a line on standard error, many of a kind in one; the summary on standard
+    output."""
+
+    def __init__(self) -> None:
+        from kernel_compass.cli.optimize_gathering import Gathering
+
+        self._gathering = Gathering(self._line)
+
+    def __exit__(self, *_: object) -> None:
+        self._gathering.flush()
 
     def tell(self, event: Any) -> None:
-        """One line."""
-        typer.echo(f"{event.stage.value:<8} {plain(event.text)}"[:LONGEST], err=True)
+        """One line, or none yet."""
+        if not self._gathering.take(event):
+            self._line(event.stage.value, event.text)
+
+    def _line(self, stage: str, text: str) -> None:
+        typer.echo(f"{stage:<8} {plain(text)}"[:LONGEST], err=True)
 
     def close_with(self, found: Any) -> None:
         """The summary."""
@@ -128,6 +141,7 @@ class Live(Lines):
     def __init__(self) -> None:
         from rich.console import Console
 
+        super().__init__()
         self._console = Console(stderr=True, highlight=False)
         self._status = self._console.status("starting")
 
@@ -136,14 +150,21 @@ class Live(Lines):
         return self
 
     def __exit__(self, *_: object) -> None:
+        super().__exit__()
         self._status.stop()
 
     def tell(self, event: Any) -> None:
         """A line, and the one that stays."""
         from rich.text import Text
 
-        self._console.print(Text(plain(event.text)[:LONGEST]))
+        super().tell(event)
         self._status.update(Text(status_text(event)))
+
+    def _line(self, stage: str, text: str) -> None:
+        from rich.text import Text
+
+        del stage  # it is in the line that stays
+        self._console.print(Text(plain(text)[:LONGEST]))
 
 
 def status_text(event: Any) -> str:

@@ -13,10 +13,13 @@ from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.optimizer.loop_answers import baseline_of
 from kernel_compass.optimizer.loop_book import Book
 from kernel_compass.optimizer.loop_budget import LoopBudget
+from kernel_compass.optimizer.loop_diagnosing import Diagnosing
 from kernel_compass.optimizer.loop_finals import Finals
 from kernel_compass.optimizer.loop_screening import Screening, Work, line_of
 from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
+from kernel_compass.optimizer.loop_static import prune_spaces
 from kernel_compass.optimizer.paying import objection
+from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.optimizer.selecting import select
 from kernel_compass.records.execution import TaskFailure
 from kernel_compass.records.loop import (
@@ -101,8 +104,18 @@ class Loop:
     def _run(self) -> Why:
         self._measure_baselines()
         self._select()
+        prune_spaces(self._setup, self._executor, self._book, self._works, self._say_static)
         names = {work.workload.name: work.spaces for work in self._works}
-        proposers = self._setup.proposers(names, self._baselines)
+        findings = Findings()
+        proposers = self._setup.proposers(names, self._baselines, findings)
+        diagnosing = Diagnosing(
+            self._setup,
+            self._executor,
+            self._book,
+            self._budget,
+            findings,
+            lambda text: self._say(Stage.DIAGNOSE, text),
+        )
         screening = Screening(
             self._setup,
             self._executor,
@@ -111,6 +124,7 @@ class Loop:
             proposers,
             self._works,
             self._tell,
+            diagnosing.look,
         )
         why = screening.run()
         self._book.drop_pending(finals=False)
@@ -206,6 +220,9 @@ class Loop:
             for name, baseline in self._baselines.items()
         }
         return {name: room for name, room in rooms.items() if room is not None}
+
+    def _say_static(self, text: str, trial: Trial | None) -> None:
+        self._say(Stage.STATIC, text, trial)
 
     def _say(self, stage: Stage, text: str, trial: Trial | None = None) -> None:
         self._tell(LoopEvent(stage, text, trial, left_s=self._budget.left_s))

@@ -7,8 +7,10 @@ tried again under its number. It then stands where the run that was killed stood
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from kernel_compass.errors import StudyError
 from kernel_compass.optimizer.ledger import Ledger
@@ -21,6 +23,7 @@ from kernel_compass.records.trial import Candidate, Outcome, Proposal, Reason, T
 
 FINALS = "finals"
 """The proposer of what goes into a hold-out."""
+_ANSWER = "answer "
 Key = tuple[str, bool, str, str | None, tuple[tuple[str, str, object], ...]]
 
 
@@ -46,6 +49,7 @@ class Book:
         self._begun: list[int] = []
         """In this run; those that ended are among them."""
         self._tells = {(t.stream, t.index): t.time_us for t in recorded.tells}
+        self._answers = dict(_answers(recorded.tells))
         self.has_finals = any(key[1] for key in (*self._ended, *self._pending))
         """Whether an earlier run came to the hold-out: what it screened is what there is."""
 
@@ -106,6 +110,20 @@ class Book:
             )
             self.end(trial)
 
+    def keep_answer(self, name: str, answer: Any) -> None:
+        """Record what the run learned beside its trials, so that a resumed run sees the same.
+
+        Args:
+            name: without spaces; once a study.
+            answer: JSON; it stands in a tell's stream, the one text that a ledger takes anywhere.
+        """
+        self._answers[name] = answer
+        self.ledger.tell(Tell(f"{_ANSWER}{name} {json.dumps(answer)}", 0, None))
+
+    def answer(self, name: str) -> Any:
+        """What an earlier run, or this one, kept under a name; `None` = nothing."""
+        return self._answers.get(name)
+
     @property
     def trials(self) -> tuple[Trial, ...]:
         """All that ended, by number."""
@@ -143,6 +161,13 @@ def _baseline(
         floor_us = times.get((_stream(workload, regime), 1))
         found.append(RegimeTime(regime, time_us, floor_us))
     return Baseline(workload.name, tuple(found))
+
+
+def _answers(tells: Sequence[Tell]) -> Iterator[tuple[str, Any]]:
+    for one in tells:
+        if one.stream.startswith(_ANSWER):
+            name, _, text = one.stream.removeprefix(_ANSWER).partition(" ")
+            yield name, json.loads(text)
 
 
 def _stream(workload: ProblemWorkload, regime: Regime) -> str:

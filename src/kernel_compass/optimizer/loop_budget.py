@@ -13,6 +13,8 @@ PROCESS_S = 4.0
 """What a fresh process takes before it measures."""
 COUNTED_S = 10.0
 """What counting takes: one process under ncu, before it launches anything."""
+SANITIZED_S = 40.0
+"""What a finalist takes under both tools of compute-sanitizer: a process each."""
 OF_A_SCREEN = 0.8
 """A finalist's part in one process, as a share of a screen."""
 
@@ -81,4 +83,6 @@ class LoopBudget:
         mean = self._screen_s / self._screens if self._screens else FIRST_SCREEN_S
         processes = self._options.processes
         timed = finalists * mean * (1 + OF_A_SCREEN * processes)
+        if self._options.sanitize:
+            timed += finalists * SANITIZED_S
         return processes * PROCESS_S + COUNTED_S + timed

@@ -13,6 +13,7 @@ from kernel_compass.optimizer.hold_out_samples import hold_out_samples
 from kernel_compass.optimizer.loop_answers import gain_of, results_text
 from kernel_compass.optimizer.loop_book import FINALS, Book
 from kernel_compass.optimizer.loop_explaining import explained
+from kernel_compass.optimizer.loop_sanitizing import sanitized
 from kernel_compass.optimizer.loop_screening import Work, line_of
 from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
 from kernel_compass.records.comparison import ComparisonResult, Rejection, Rule, Verdict
@@ -99,6 +100,8 @@ class Finals:
             elif known.outcome is Outcome.ACCEPTED:
                 self.best[work.workload.name] = known
         judged = self._judge(waiting)
+        if self._setup.options.sanitize:
+            judged = self._sanitize(judged)
         trials = self._explained(judged, self._verdicts(judged))
         for work in works:
             self._decide(work, [one for one in judged if one.work is work], trials)
@@ -117,6 +120,25 @@ class Finals:
             if trial.reason is None:
                 found[one.number] = replace(one, judged=trial)
                 self._say(f"{one.number:>4} {trial.workload}  judged: {trial.detail}")
+            else:
+                self._end(one, trial)
+        return [found[number] for number in sorted(found)]
+
+    def _sanitize(self, judged: Sequence[Finalist]) -> list[Finalist]:
+        """Those in whom compute-sanitizer finds nothing."""
+        tasks, by_task, found = [], {}, {}
+        for one in judged:
+            candidate = one.proposal.candidate
+            task = self._setup.tasks.sanitize(one.number, one.work.workload, candidate)
+            tasks.append(task)
+            by_task[task.identifier] = one
+        for end in ends_of(self._executor, tasks):
+            one = by_task[end.identifier]
+            assert one.judged is not None
+            trial = sanitized(one.judged, end)
+            if trial.reason is None:
+                found[one.number] = replace(one, judged=trial)
+                self._say(f"{one.number:>4} {trial.workload}  sanitized: {trial.notes[-1]}")
             else:
                 self._end(one, trial)
         return [found[number] for number in sorted(found)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernel_compass.optimizer.left_out import left_out
@@ -79,9 +79,11 @@ class Screening:
         proposers: Sequence[Proposer],
         works: Sequence[Work],
         tell: Tell,
+        before_round: Callable[[Sequence[Work]], None] = lambda _: None,
     ) -> None:
         self._setup, self._executor, self._book = setup, executor, book
         self._budget, self._proposers, self._works, self._tell = budget, proposers, works, tell
+        self._before_round = before_round
 
     def run(self) -> Why:
         """Go round the workloads; why it ended."""
@@ -92,6 +94,7 @@ class Screening:
             over = self._over()
             if over is not None:
                 return over
+            self._before_round(active)
             batch = [(work, one) for work in active for one in self._chosen(work)]
             cut = self._cut(batch)
             self._screen(batch[:cut])

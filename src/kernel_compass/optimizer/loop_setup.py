@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kernel_compass.optimizer.ledger_memory import RejectionMemory
 from kernel_compass.optimizer.loop_tasks import TaskMaker
+from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import Task, TaskEnd
@@ -28,8 +29,10 @@ Tell = Callable[[LoopEvent], None]
 class MakeProposers(Protocol):
     """Makes the sources of candidates, once the baseline is known."""
 
-    def __call__(self, spaces: Spaces, baselines: Mapping[str, Baseline]) -> Sequence[Proposer]:
-        """In the order in which they are asked."""
+    def __call__(
+        self, spaces: Spaces, baselines: Mapping[str, Baseline], findings: Findings
+    ) -> Sequence[Proposer]:
+        """In the order in which they are asked; `findings` is filled while they are."""
 
 
 class MakeEntry(Protocol):

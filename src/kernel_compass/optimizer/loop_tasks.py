@@ -7,15 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.codec.canonical import plain
+from kernel_compass.records.contracts import Config
 from kernel_compass.records.execution import Task
 from kernel_compass.records.loop import LoopOptions
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
+from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.trial import Candidate
 
 BASELINE, SCREEN, FINALS, EXPLAIN = "baseline_task", "screen_task", "finals_task", "explain_task"
+COMPILE, DIAGNOSE, SANITIZE = "compile_task", "diagnose_task", "sanitize_task"
 """What the functions are called, in whatever module answers them."""
 Final = tuple[ProblemWorkload, Candidate]
+Head = tuple[ProblemWorkload, CandidateSpace, Sequence[Config]]
+"""The most promising configurations of a space."""
+SANITIZERS = 2
+"""Tools, one after the other."""
+STARTS_S = 60.0
+"""What a task may take beside the seconds that it is given: for programs to start and to end."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,42 @@ class TaskMaker:
             "regimes": _words(regimes),
         }
         return self._task(name, EXPLAIN, asked, self.options.finals_timeout_s)
+
+    def compile(self, heads: Sequence[Head], budget_s: float) -> Task:
+        """What heads of spaces compile to, for the GPU and without running them."""
+        spaces = [
+            {
+                "workload": plain(workload),
+                "implementation": space.implementation,
+                "format": space.format,
+                "configs": [dict(one) for one in configs],
+            }
+            for workload, space, configs in heads
+        ]
+        timeout_s = self.options.compile_timeout_s
+        asked = {"spaces": spaces, "budget_s": budget_s, "timeout_s": timeout_s}
+        return self._task("compile", COMPILE, asked, budget_s + STARTS_S)
+
+    def diagnose(
+        self,
+        sides: Sequence[tuple[ProblemWorkload, Candidate | None]],
+        regime: Regime,
+        timeout_s: float,
+    ) -> Task:
+        """What limits candidates, or baselines (`None`), in a regime; by counters."""
+        rows = [
+            {"workload": plain(w), "candidate": None if c is None else plain(c)} for w, c in sides
+        ]
+        asked = {"sides": rows, "regime": regime.value, "timeout_s": timeout_s}
+        return self._task("diagnose", DIAGNOSE, asked, timeout_s + STARTS_S)
+
+    def sanitize(self, number: int, workload: ProblemWorkload, candidate: Candidate) -> Task:
+        """One call of a finalist under each tool of compute-sanitizer."""
+        timeout_s = self.options.finals_timeout_s
+        asked = {"workload": plain(workload), "candidate": plain(candidate)}
+        asked["timeout_s"] = timeout_s
+        most_s = SANITIZERS * timeout_s + STARTS_S
+        return self._task(f"sanitize {number}", SANITIZE, asked, most_s)
 
     def _tried(
         self,

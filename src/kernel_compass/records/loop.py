@@ -71,6 +71,12 @@ class LoopOptions:
     finals_timeout_s: float = 300.0
     static: int = 0
     """Of a space, how many of the best by estimate are compiled before anything is measured."""
+    static_share: float = 0.1
+    """Of the minutes, what compiling them may take."""
+    counters_share: float = 0.0
+    """Of the minutes, what diagnosing baselines and the best so far may take; 0 = not done."""
+    sanitize: bool = False
+    """Whether finalists run under compute-sanitizer, too."""
     guide_margin: float = 1.5
     """Formats whose Gaussian error is so many times the budget are not tried."""
 
@@ -88,7 +94,11 @@ class Stage(StrEnum):
     """The judge proves itself, once an environment."""
     BASELINE = "baseline"
     SELECT = "select"
+    STATIC = "static"
+    """Compiled without being run."""
     SCREEN = "screen"
+    DIAGNOSE = "diagnose"
+    """What limits the baselines and the best so far, by counters."""
     FINALS = "finals"
     ENDED = "ended"
 

@@ -115,9 +115,16 @@ class Reason(StrEnum):
     HOLD_OUT = "hold_out"
     """Faster in one process, not shown in fresh ones."""
     CANNOT_BE_TIMED = "cannot_be_timed"
+    # under a tool of its own
+    SANITIZER = "sanitizer"
+    """compute-sanitizer found something, or did not come to its end."""
     # not tried
     CANNOT_PAY = "cannot_pay"
     """The model says that even its floor is no gain."""
+    REGISTER_SPILLS = "register_spills"
+    """Compiled, not run: its loops go to memory for registers that spilled."""
+    LOW_OCCUPANCY = "low_occupancy"
+    """Compiled, not run: far fewer warps fit than of others of its kind."""
     REMEMBERED = "remembered"
     """Rejected before, on this GPU with these versions."""
     CANCELLED = "cancelled"

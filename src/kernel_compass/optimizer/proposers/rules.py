@@ -2,14 +2,15 @@
 
 A rule names dimensions of a space and a direction. What it proposes is the nearest configuration
 of the same space that differs in those alone. The limiter is a diagnosis, where there is one; else
-it follows from the floor: near it, what bounds the floor, far from it, latency.
+it follows from the floor: near it, what bounds the floor, far from it, latency. A diagnosis is of
+one candidate, and holds for its family: it is not made anew after every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from kernel_compass.optimizer.proposers.findings import Finding, Findings
 from kernel_compass.optimizer.proposers.predicting import (
     candidate_of,
     floor_evidence,
@@ -34,15 +35,6 @@ _LIMITERS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a diagnosis says of a workload's kernel."""
-
-    limiter: str
-    flags: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
-
-
 class Rules:
     """Proposes steps away from the best candidate so far, each once.
 
@@ -50,7 +42,8 @@ class Rules:
         spaces: by workload.
         baselines: measured.
         baseline_bytes: of the baseline's weight.
-        findings: by workload: diagnoses; without one the floor speaks.
+        findings: diagnoses, as far as they are known when it is asked; without one of the family
+            that it starts from the floor speaks.
     """
 
     name = "rules"
@@ -60,10 +53,10 @@ class Rules:
         spaces: Mapping[str, Sequence[CandidateSpace]],
         baselines: Mapping[str, Baseline],
         baseline_bytes: Mapping[str, int],
-        findings: Mapping[str, Finding] | None = None,
+        findings: Findings | None = None,
     ) -> None:
         self._spaces, self._baselines, self._bytes = spaces, baselines, baseline_bytes
-        self._findings = findings or {}
+        self._findings = findings or Findings()
 
     def propose(
         self,
@@ -74,7 +67,7 @@ class Rules:
     ) -> Sequence[Proposal]:
         """See `Proposer`."""
         del problem
-        best = _best(tried)
+        best = best_of(tried)
         if best is None:
             return ()
         spaces = self._spaces.get(workload.name, ())
@@ -94,8 +87,9 @@ class Rules:
         return found
 
     def _finding(self, name: str, space: CandidateSpace, best: Trial) -> Finding:
-        if name in self._findings:
-            return self._findings[name]
+        known = self._findings.best.get(name)
+        if known is not None and known.family in (None, space.family):
+            return known
         farthest: tuple[float, str, str] | None = None
         for one in best.results:
             floor = space.floors_us.get(one.regime)
@@ -124,6 +118,9 @@ class Rules:
     ) -> Proposal:
         changed = _changed(best.proposal.candidate, space, index)
         said = (*finding.evidence, f"so it counts as {finding.limiter}")
+        baseline = self._findings.baseline.get(name)
+        if baseline is not None:
+            said = (*said, f"the baseline is {baseline.text}")
         if rule.action is Action.PRECISION:
             said = (*said, *floor_evidence(space, self._baselines[name]))
         return Proposal(
@@ -137,7 +134,7 @@ class Rules:
         )
 
 
-def _best(tried: Sequence[Trial]) -> Trial | None:
+def best_of(tried: Sequence[Trial]) -> Trial | None:
     """The fastest that is right; where none is faster than the baseline, of the slower ones."""
     timed = [t for t in tried if t.results and t.outcome is not Outcome.FAILED]
     return max(timed, key=lambda t: (_least(t), -t.number), default=None)

@@ -11,6 +11,15 @@ FAR_LOWER = 0.25
 """A kernel of less than this share of its kind's best occupancy, and few warps, hides nothing."""
 FEW_WARPS = 4
 """Warps of a multiprocessor under which low occupancy counts at all: a few wide ones can do."""
+_BY_THE_COMPILER = (
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "UnsupportedLanguageConstruct",
+    "PTXASError",
+    "OutOfResources",
+    "RuntimeError: PassManager::run failed",
+)
+"""How failures of Triton's compiler begin."""
 MANY_SPILLS = 8
 """Loads and stores of local memory in loops; fewer are as often a stack variable's."""
 
@@ -65,6 +74,15 @@ class Compiled:
     figures: Mapping[str, float] | None
     """`registers`, `threads`, `shared_bytes`, `loop_spills`, ...; `None` = it failed."""
     failure: str | None = None
+    lost: bool = False
+    """Whether its process crashed, hung or had no time left: it may go better next time."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the compiler answered; what fails on the way to it says nothing of a launch."""
+        if self.figures is not None:
+            return True
+        return not self.lost and (self.failure or "").startswith(_BY_THE_COMPILER)
 
 
 @dataclass(frozen=True)
