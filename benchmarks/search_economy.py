@@ -29,7 +29,7 @@ from kernel_compass.optimizer.search.space_inputs import SpaceInputs
 from kernel_compass.optimizer.search.strategies import make_strategy
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.recorded_space import PointFailure, RecordedSpace
+from kernel_compass.records.recorded_space import PointFailure, RecordedPoint, RecordedSpace
 
 FOLDER = Path(__file__).parent / "results" / "h200" / "spaces"
 WITHIN = 1.03
@@ -74,30 +74,52 @@ class Row:
     ask_ms: Mapping[str, float]
 
 
-def of_recording(space: RecordedSpace, regime: Regime, held_out: bool) -> Landscape:
-    """The points that a static compilation leaves, and what is known of them before measuring."""
-    points = space.points
+def kept(space: RecordedSpace) -> list[RecordedPoint]:
+    """The points that a static compilation leaves."""
     compiled = [
         Compiled(p.static if "registers" in p.static else None)
         if p.failure is not PointFailure.COMPILE
         else Compiled(p.static if "registers" in p.static else None, p.detail)
-        for p in points
+        for p in space.points
     ]
     known = any(c.figures for c in compiled)
-    verdicts = prune(compiled, [str(p.config.get("kernel")) for p in points], Limits())
-    kept = [p for p, v in zip(points, verdicts, strict=True) if not known or v.dropped is None]
+    verdicts = prune(compiled, [str(p.config.get("kernel")) for p in space.points], Limits())
+    pairs = zip(space.points, verdicts, strict=True)
+    return [p for p, v in pairs if not known or v.dropped is None]
+
+
+def of_recording(
+    space: RecordedSpace,
+    regime: Regime,
+    held_out: bool,
+    constants: Mapping[str, float] = H200,
+    compiled: bool = True,
+) -> Landscape:
+    """The points that are left, and what is known of them before measuring.
+
+    Args:
+        space: recorded.
+        regime: whose times count.
+        held_out: whether nothing was tuned on it.
+        constants: of the estimates.
+        compiled: whether what a static compilation found of the points is known.
+    """
+    points = kept(space)
     multiprocessors = space.environment.device.sm_count or 132
     launches = [
-        geometry(p.config, space.workload, space.format, multiprocessors, p.static) for p in kept
+        geometry(
+            p.config, space.workload, space.format, multiprocessors, p.static if compiled else None
+        )
+        for p in points
     ]
-    estimates = estimates_us(launches, regime is Regime.COLD, multiprocessors, H200)
+    estimates = estimates_us(launches, regime is Regime.COLD, multiprocessors, constants)
     return Landscape(
         name=f"{space.workload.shape_text} {space.format.name} {regime.value}",
-        configs=[p.config for p in kept],
-        times=[p.time_us(regime) for p in kept],
+        configs=[p.config for p in points],
+        times=[p.time_us(regime) for p in points],
         estimates=[float(e) for e in estimates],
-        features=[p.static or None for p in kept],
-        whole=len(points),
+        features=[p.static or None for p in points] if compiled else (),
+        whole=len(space.points),
         held_out=held_out,
     )
 
@@ -184,6 +206,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
     parser.add_argument("--regimes", default="warm,cold")
     parser.add_argument("--held-out", default="", help="parts of file names, separated by commas")
+    parser.add_argument("--constants", type=Path, help="by file, of fit_config_estimate.py")
+    parser.add_argument("--uncompiled", action="store_true", help="nothing known but the names")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
     strategies = args.strategies.split(",")
@@ -191,13 +215,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not files:
         print(f"error: no recorded space in {args.spaces}; see record_space.py", file=sys.stderr)
         return 2
-    rows = []
+    rows: list[Row] = []
+    fitted = json.loads(args.constants.read_text()) if args.constants else {}
     hidden = [part for part in args.held_out.split(",") if part]
     try:
         for file in files:
             space = read(file)
             for regime in map(Regime, args.regimes.split(",")):
-                landscape = of_recording(space, regime, any(part in file.name for part in hidden))
+                left_out = file.name in fitted or any(part in file.name for part in hidden)
+                constants = fitted.get(file.name, H200)
+                landscape = of_recording(space, regime, left_out, constants, not args.uncompiled)
                 rows.append(row_of(landscape, strategies, args.seeds, 400))
                 print(rows[-1], file=sys.stderr, flush=True)
     except (UsageError, MissingDependency) as error:

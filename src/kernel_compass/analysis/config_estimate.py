@@ -1,20 +1,25 @@
 """What a configuration of the decode kernels will take, before it is built: for ordering alone.
 
-    t = t0 + |chain, memory, L1, tensor, conversion|_p + meeting
+    t = t0 + | |memory, work, meeting|_p + fence, chain |_q * code + sync + store
 
-with the p-norm as a soft maximum over a launch's resources (hierarchical roofline, each level with
-its own bytes: Yang, Kurth and Williams, Hierarchical Roofline analysis for GPUs, Concurrency and
+with p-norms as soft maxima over a launch's resources (hierarchical roofline, each level with its
+own bytes: Yang, Kurth and Williams, Hierarchical Roofline analysis for GPUs, Concurrency and
 Computation 32, 2020) and
 
     memory      bytes / BW(b): BW(b) = BW (1 - exp(-b / (BW latency))), b the bytes that all
-                resident programs have in flight (Little's law, saturating)
-    chain       waves * (latency + steps * step), what one program after another waits for
-    L1          tokens as every warp reads them
-    tensor      FLOP of whole tiles by the unit's rate; conversion: weights once a tile of tokens
-    meeting     sums that warps or programs along K add up at the end
+                programs of a moment have in flight (Little's law, saturating)
+    work        conversion, tensor unit and the tokens that every warp reads, slower where a
+                multiprocessor has few warps to hide one behind another
+    meeting     sums that warps along K leave in shared memory; the pipe works beside the others
+    fence       where all loads are issued before any arithmetic, none of it is behind them
+    chain       waves * (latency * waits + what one warp converts), what one program waits for
+    code        code of few registers waits less: (warps that would fit / 64) ^ -occupancy
+    sync        a barrier of the warps along K, and the adding up, a wave
 
-each of the busiest multiprocessor where the programs do not divide evenly. Constants:
-`config_constants.py`, with what they were fitted on and how well they order what they were not.
+each of the busiest multiprocessor where the programs do not divide evenly. Where a program takes K
+in one step and nothing fences its loads, the compiler issues about `chunk_kib` of them at a time.
+Constants: `config_constants.py`, with what they were fitted on and how well they order what they
+were not.
 """
 
 from __future__ import annotations
@@ -36,8 +41,20 @@ WIDTH, ROWS = 16, 128
 """Columns of a fragment; K is padded to a multiple of so many rows."""
 REGISTERS, THREADS, PROGRAMS, SHARED = 65536, 2048, 32, 227 * 1024
 """Of a multiprocessor."""
-ADDRESSES = 40
-"""Registers of a thread beside operands and sums; compared with static compilations."""
+WARPS = THREADS // 32
+HELD_BYTES, MOST_HELD = 96 * 1024, 8
+"""Up to so many bytes of tokens and steps, `wgmma` asks for all of K before it begins."""
+ADDRESSES, OTHER_ADDRESSES = 17, 40
+"""Registers of a thread beside operands and sums, in `mma` and in the other kernels."""
+COPIES: Mapping[str, tuple[float, float, float]] = {
+    "unfenced": (0.25, 0.5, 0.5),
+    "fenced": (1.1, 1.0, 0.3),
+    "tiles": (2.1, 1.3, 0.5),
+    "loop": (2.1, 2.1, 1.3),
+    "ahead": (2.5, 2.5, 1.2),
+}
+"""How often `mma` holds a step's weights, tokens and sums at a time; of 4,932 compilations of the
+recorded spaces, whose registers they give within 5 to 25 % (standard deviation)."""
 
 
 @dataclass(frozen=True)
@@ -52,34 +69,44 @@ class Geometry:
     programs: float
     warps: float
     """Of a program."""
-    resident: float
-    """Programs on a multiprocessor at a time."""
     busiest: float
-    """Programs of the busiest multiprocessor over their mean, 1 or more."""
-    waves: float
+    """Programs of the busiest multiprocessor."""
+    stretch: float
+    """Those over the mean, 1 or more."""
+    resident: float
+    """Of them at a time."""
+    occupancy: float
+    """Share of a multiprocessor's warps that would fit, if there were programs enough."""
     steps: float
     """Along K and over tiles, of one program."""
     ahead: float
-    """Share of a program's loads that are issued before any of it is used, 0 to 1."""
+    """Of them that are loaded before the first is used."""
+    unfenced: bool
+    """K in one step whose loads the compiler places as it likes."""
+    fenced: bool
+    """K in one step, all loads before any arithmetic, and one tile."""
+    chains: float
     weight_bytes: float
     """As they lie in memory."""
     requested_bytes: float
     """Weights as programs ask L2 for them, and tokens, once a program."""
-    in_flight_bytes: float
+    step_bytes: float
+    """Of weights, of a warp's step."""
     l1_bytes: float
+    """Of tokens, as warps read them."""
     flops: float
     """Of whole tiles."""
     converted: float
     """Weights, once a tile of tokens."""
+    converted_warp: float
+    """Weights that one warp converts."""
+    warps_k: float
     meeting: float
     """Bytes of partial sums that warps of a program exchange, of all programs."""
-    broad: bool
-    """Whether a warp holds several fragments."""
     split: float
     output_bytes: float
     spilled: float
-    """Registers of a thread beyond what it may have."""
-    held: bool
+    """Accesses to spilled registers where that was compiled, else registers beyond the limit."""
     load: str
     store: str
 
@@ -98,7 +125,8 @@ def geometry(
         workload: the product.
         number_format: of the weight.
         multiprocessors: of the GPU.
-        compiled: `registers` and `shared_bytes` of a static compilation, where there is one.
+        compiled: `registers`, `shared_bytes` and `spills` of a static compilation, where there is
+            one.
     """
     c = _Config.of(config)
     bits, w = number_format.weight.bits, workload
@@ -108,41 +136,46 @@ def geometry(
     token_tiles = ceil(w.tokens / c.tokens)
     programs = across * w.heads * token_tiles * c.split
     steps = ceil(deep / (c.depth * c.split))
-    warps = c.warps
+    one = steps == 1 and c.kernel == "mma"
+    figures = compiled or {}
     own = _registers(c, bits, steps)
-    registers = (compiled or {}).get("registers", min(own + ADDRESSES, c.registers or 255))
-    shared = (compiled or {}).get("shared_bytes", _shared(c))
-    resident = _resident(registers, 32 * warps, shared)
+    registers = figures.get("registers", min(own, c.registers or 255))
+    fits = _resident(registers, 32 * c.warps, figures.get("shared_bytes", _shared(c)))
     each = programs / multiprocessors
-    step_bytes = c.fragments * c.warps_n * WIDTH * c.depth * bits / 8
-    early = min(steps, c.ahead + (steps > 1))
+    busiest = ceil(each)
+    alone = c.warps_n if c.kernel == "plain" else 1  # there warps share a fragment
     weights = w.heads * deep * fragments * WIDTH
-    tokens_read = programs * c.tokens * deep / c.split * 2
+    tokens_read = programs * min(c.tokens, w.tokens) * deep / c.split * 2
+    step_weights = c.fragments * WIDTH * c.rows * c.chains / alone
     return Geometry(
         kernel=c.kernel,
         wide=bits == 16,
         narrow=bits == 4,
         programs=programs,
-        warps=warps,
-        resident=min(resident, each) if each > 1 else 1.0,
-        busiest=ceil(each) / each,
-        waves=ceil(each / resident) if each > 1 else 1.0,
+        warps=c.warps,
+        busiest=busiest,
+        stretch=busiest / each,
+        resident=min(fits, busiest),
+        occupancy=min(fits * c.warps / WARPS, 1.0),
         steps=steps * c.tiles,
-        ahead=early / steps,
+        ahead=steps if _held(c, steps) else c.ahead,
+        unfenced=one and not c.hold,
+        fenced=one and c.hold and c.tiles == 1,
+        chains=c.chains,
         weight_bytes=weights * bits / 8,
         requested_bytes=weights * bits / 8 * token_tiles + tokens_read,
-        in_flight_bytes=step_bytes * early * min(programs, resident * multiprocessors),
-        l1_bytes=tokens_read * (c.warps_n if c.kernel == "mma" else c.warps_n / 4 + 1),
+        step_bytes=step_weights * bits / 8,
+        l1_bytes=tokens_read * (c.warps_n / 4 + 1 if c.kernel == "wgmma" else c.warps_n),
         flops=2.0 * w.heads * across * c.fragments * c.warps_n * c.tiles * WIDTH * deep
         * token_tiles * max(c.tokens, 8),
         converted=float(weights * token_tiles),
-        meeting=(c.warps_k > 1) * warps * c.fragments * WIDTH * c.tokens * 4.0
+        converted_warp=step_weights * steps * c.tiles,
+        warps_k=c.warps_k,
+        meeting=(c.warps_k > 1) * c.warps * c.fragments * WIDTH * c.tokens * 4.0
         * programs * c.tiles,
-        broad=c.fragments > 1,
         split=c.split - 1.0,
         output_bytes=w.heads * w.tokens * w.columns * 2.0,
-        spilled=max(own + ADDRESSES - (c.registers or 255), 0),
-        held=c.hold,
+        spilled=figures.get("spills", max(own - (c.registers or 255), 0)),
         load=c.load,
         store=c.store,
     )  # fmt: skip
@@ -181,16 +214,35 @@ class _Config:
         return self.rows * self.chains * self.warps_k
 
 
-def _registers(c: _Config, bits: int, steps: int) -> int:
-    """About what a thread holds: codes of the steps that are loaded, tokens, and sums."""
-    share = c.warps_n if c.kernel == "plain" else 1
-    held = 1 if steps == 1 else 1 + c.ahead
+def _held(c: _Config, steps: int) -> bool:
+    """Whether `wgmma` asks for all of K at once."""
+    small = steps * c.rows * c.tokens * 2 <= HELD_BYTES
+    return c.kernel == "wgmma" and 1 < steps <= MOST_HELD and small
+
+
+def _registers(c: _Config, bits: int, steps: int) -> float:
+    """About what a thread holds: addresses, codes of the steps that are loaded, tokens, sums."""
     weights = c.fragments * c.rows * bits // 64
-    tokens = c.tokens * c.rows // 64 if c.kernel == "mma" else 0
     sums = c.fragments * c.tokens // 2
+    if c.kernel == "mma":
+        tokens = c.tokens * c.rows // 64
+        of_weights, of_tokens, of_sums = COPIES[_kind(c, steps)]
+        held = of_weights * weights + of_tokens * tokens + of_sums * sums
+        return ADDRESSES + c.chains * held
+    held = 1 if steps == 1 else 1 + c.ahead
     operand = c.fragments * c.rows // 4 if c.kernel == "wgmma" else 0
     more = weights if c.tiles > 1 else 0
-    return (c.chains * (held * (weights + tokens) + sums) + operand + more) // share
+    share = c.warps_n if c.kernel == "plain" else 1
+    return OTHER_ADDRESSES + (held * weights + sums + operand + more) // share
+
+
+def _kind(c: _Config, steps: int) -> str:
+    """Which of `COPIES` holds for `mma`."""
+    if steps > 1:
+        return "ahead" if c.ahead > 1 else "loop"
+    if c.tiles > 1:
+        return "tiles"
+    return "fenced" if c.hold else "unfenced"
 
 
 def _shared(c: _Config) -> float:
@@ -219,43 +271,77 @@ def estimates_us(
         multiprocessors: of the GPU.
         constants: `config_constants.H200` or others of those names.
     """
-    g = _columns(launches)
-    k = constants
-    stretch = g["busiest"]
-    dram, l2 = (
-        _bandwidth(g, k["dram_tb_s"], k["dram_latency_us"]),
-        _bandwidth(g, k["l2_tb_s"], k["l2_latency_us"]),
-    )
-    hint = np.where(g["load evict_first"] | g["load cg"], k["load_hint"], 1.0)
-    dram, l2 = dram * hint, l2 * hint
-    written = g["output_bytes"] * np.where(g["store evict_first"], k["store_hint"], 1.0)
-    memory = stretch * g["requested_bytes"] / l2 + written / (k["store_tb_s"] * 1e6)
-    if cold:
-        memory = (memory**4 + (g["weight_bytes"] / dram) ** 4) ** 0.25
+    return times_us(columns(launches), cold, multiprocessors, constants)
+
+
+def times_us(
+    g: Mapping[str, Array], cold: bool, multiprocessors: int, k: Mapping[str, float]
+) -> Array:
+    """As `estimates_us`, of `columns` of launches: for a fit, which asks often."""
+    early = np.minimum(g["ahead"] + k["loop"], g["steps"])
+    chunk = np.where(g["unfenced"], np.minimum(1024 * k["chunk_kib"] / g["step_bytes"], 1.0), 1.0)
+    memory = _memory(g, early * chunk, cold, multiprocessors, k)
+    work = _work(g, multiprocessors, k)
+    met = g["stretch"] * g["meeting"] / multiprocessors / 1024 * k["meeting_us_kib"]
+    busy = _norm(k["norm"], memory, work, met)
+    busy = busy + np.where(g["fenced"], k["fence"], 0.0) * np.minimum(memory, work)
+    waits = g["steps"] / (early * chunk)
+    waits = waits * np.where(g["unfenced"], g["chains"] ** k["chains_power"], 1.0)
+    waves = np.ceil(g["busiest"] / g["resident"])
     latency = k["dram_latency_us"] if cold else k["l2_latency_us"]
-    waits = np.maximum(g["steps"] * (1.0 - k["overlap"] * g["ahead"]), 1.0)
-    step = np.where(g["wgmma"], k["step_wgmma_us"], k["step_us"])
-    step = step * np.where(g["held"], k["held"], 1.0)
-    chain = g["waves"] * (latency * waits ** k["wait_power"] + g["steps"] * step)
-    l1 = stretch * g["l1_bytes"] / (multiprocessors * k["l1_gb_s"] * 1e3)
-    tensor = g["flops"] / (np.where(g["wgmma"], k["wgmma_tflops"], k["mma_tflops"]) * 1e6)
-    rate = np.where(
-        g["narrow"], k["convert_4"], np.where(g["wide"], k["convert_16"], k["convert_8"])
-    )
-    convert = g["converted"] / (rate * 1e6)
-    few = np.minimum(g["resident"] * g["warps"] / k["warps_wanted"], 1.0)
-    work = stretch * (tensor + convert) / few ** k["few_warps_power"]
-    work = work * np.where(g["broad"] & g["wgmma"], k["wgmma_broad"], 1.0)
-    p = k["norm"]
-    busy = (memory**p + chain**p + l1**p + work**p) ** (1 / p)
-    busy = busy * np.where(g["plain"], k["plain"], 1.0) * (1.0 + k["spill"] * g["spilled"] / 32)
-    met = stretch * g["meeting"] / multiprocessors / 1024
-    meeting = met * k["meeting_us_kib"] + k["split_us"] * np.sqrt(g["split"])
-    found: Array = k["t0_us"] + busy + meeting
+    chain = waits * latency * k["wait"] + g["converted_warp"] / 2048 * k["warp_us_2048"]
+    total = _norm(k["chain_norm"], busy, waves * chain)
+    total = total * np.where(g["plain"], k["plain"], 1.0) * (1.0 + k["spill"] * g["spilled"] / 32)
+    total = total * g["occupancy"] ** -k["occupancy"]
+    sync = waves * (g["warps_k"] - 1.0) * k["sync_us"] + k["split_us"] * np.sqrt(g["split"])
+    hint = np.where(g["store evict_first"], k["store_hint"], 1.0)
+    store = g["output_bytes"] * hint / (k["store_tb_s"] * 1e6)
+    found: Array = k["t0_us"] + total + sync + store
     return found
 
 
-def _columns(launches: Sequence[Geometry]) -> dict[str, Array]:
+def _memory(
+    g: Mapping[str, Array], early: Array, cold: bool, multiprocessors: int, k: Mapping[str, float]
+) -> Array:
+    """Of the weights and tokens, with `early` steps of each warp in flight."""
+    share = np.minimum(g["programs"] / multiprocessors, 1.0)
+    flight = g["resident"] * g["warps"] * g["step_bytes"] * early * share * multiprocessors
+    hint = np.where(g["load evict_first"] | g["load cg"], k["load_hint"], 1.0)
+    l2 = _bandwidth(flight, k["l2_tb_s"], k["l2_latency_us"]) * hint
+    found: Array = g["stretch"] * g["requested_bytes"] / l2
+    if cold:
+        dram = _bandwidth(flight, k["dram_tb_s"], k["dram_latency_us"]) * hint
+        found = _norm(4.0, found, np.sqrt(g["stretch"]) * g["weight_bytes"] / dram)
+    return found
+
+
+def _work(g: Mapping[str, Array], multiprocessors: int, k: Mapping[str, float]) -> Array:
+    """Of the multiprocessors' pipes."""
+    rate = np.where(
+        g["narrow"], k["convert_4"], np.where(g["wide"], k["convert_16"], k["convert_8"])
+    )
+    flops = np.where(g["wgmma"], k["wgmma_tflops"], k["mma_tflops"])
+    tokens = g["l1_bytes"] / (multiprocessors * k["l1_gb_s"] * 1e3)
+    few = np.minimum(g["resident"] * g["warps"] / k["warps_wanted"], 1.0)
+    each = g["converted"] / (rate * 1e6) + g["flops"] / (flops * 1e6) + tokens
+    found: Array = g["stretch"] * each / few ** k["few_warps_power"]
+    return found
+
+
+def _norm(p: float, *parts: Array) -> Array:
+    total: Array = sum(part**p for part in parts) ** (1 / p)  # type: ignore[operator]
+    return total
+
+
+def _bandwidth(flight: Array, tb_s: float, latency_us: float) -> Array:
+    """Bytes a microsecond with so many in flight."""
+    most = tb_s * 1e6
+    found: Array = most * -np.expm1(-flight / (most * latency_us))
+    return np.maximum(found, 1.0)
+
+
+def columns(launches: Sequence[Geometry]) -> dict[str, Array]:
+    """Launches as arrays `(N,)` by field; of words one of booleans each, `load cg`, `wgmma`, ..."""
     table: dict[str, Array] = {}
     for field in fields(Geometry):
         values = [getattr(launch, field.name) for launch in launches]
@@ -268,11 +354,4 @@ def _columns(launches: Sequence[Geometry]) -> dict[str, Array]:
     return table
 
 
-_FLAGS = frozenset(("wide", "narrow", "held", "broad"))
-
-
-def _bandwidth(g: Mapping[str, Array], tb_s: float, latency_us: float) -> Array:
-    """Bytes a microsecond with so many in flight."""
-    most = tb_s * 1e6
-    found: Array = most * -np.expm1(-g["in_flight_bytes"] / (most * latency_us))
-    return np.maximum(found, 1.0)
+_FLAGS = frozenset(("wide", "narrow", "unfenced", "fenced"))
