@@ -9,13 +9,16 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from kernel_compass.api.problem_models import ModelCandidate, is_model_file, model_problem
 from kernel_compass.api.problem_parts import FORM, described, plain_problem
+from kernel_compass.api.tuned_kernels import Pin, pins_of, split
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.problem import ProblemDescription
@@ -94,8 +97,16 @@ class FunctionCandidate:
         return dict(held)
 
     def run(self, state: dict[str, Any], given: Mapping[str, Any]) -> Any:
-        """Call it with all operands and its configuration by name."""
-        return self.function(**state, **given, **self.config)
+        """Call it with all operands and its configuration by name, its kernels pinned to theirs."""
+        own, pins = self._parts
+        with ExitStack() as stack:
+            for one in pins:
+                stack.enter_context(one.held())
+            return self.function(**state, **given, **own)
+
+    @cached_property
+    def _parts(self) -> tuple[Mapping[str, Any], tuple[Pin, ...]]:
+        return split(self.config)[0], pins_of(self.function, self.config)
 
 
 def run_file(path: Path, sha256: str | None = None) -> tuple[ModuleType, str]:
