@@ -5,7 +5,6 @@ A file is code: whoever loads it runs it.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernel_compass.api.problem_imports import digest_of
 from kernel_compass.api.problem_models import ModelCandidate, is_model_file, model_problem
 from kernel_compass.api.problem_parts import FORM, described, plain_problem
 from kernel_compass.api.tuned_kernels import Pin, pins_of, split
@@ -110,19 +110,19 @@ class FunctionCandidate:
 
 
 def run_file(path: Path, sha256: str | None = None) -> tuple[ModuleType, str]:
-    """A file as a module of its own, and the SHA-256 of what was run.
+    """A file as a module of its own, and the SHA-256 of what was run, with what it imports.
 
     Raises:
         UsageError: there is no such file, it is another one, or it fails.
     """
     try:
         contents = path.read_bytes()
+        digest = digest_of(path, contents)
     except OSError as error:
         raise UsageError(f"Cannot read the problem {path}: {error.strerror}.", FORM) from error
-    digest = hashlib.sha256(contents).hexdigest()
     if sha256 is not None and digest != sha256:
         raise UsageError(
-            f"{path} is another file than the one that was agreed to.",
+            f"{path}, or what it imports beside it, is another file than was agreed to.",
             "Look at it and start again.",
         )
     name = f"_problem_{digest[:16]}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_compass.errors import shortened
 from kernel_compass.execution.bounds import Bounds
 from kernel_compass.execution.candidate_failures import is_fatal
 from kernel_compass.execution.family_watch import FamilyWatch, memory_exceeded
@@ -188,7 +189,8 @@ class Attempt:
         if left := [*threads, *(f"process {one.pid}" for one in processes)]:
             text = f"It answered, and left running: {', '.join(left[:8])}."
             failure = TaskFailure(Reason.KEEPS_RUNNING, text)
-            return Ending(None, failure, is_spent=True, notes=notes)
+            said = shortened(json.dumps(message.get("result")), 600)
+            return Ending(None, failure, is_spent=True, notes=(*notes, f"It had answered {said}"))
         return Ending(message.get("result"), None, is_spent=bool(changed or kept), notes=notes)
 
     def _processes_left(self) -> tuple[list[Process], list[Process]]:

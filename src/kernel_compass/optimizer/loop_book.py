@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from kernel_compass.errors import StudyError
 from kernel_compass.optimizer.ledger import Ledger
@@ -66,7 +67,10 @@ class Book:
     def end(
         self, trial: Trial, entries: Sequence[DispatchEntry] = (), tells: Sequence[Tell] = ()
     ) -> None:
-        """Record how it ended."""
+        """Record how it ended; a rejection always with what was found."""
+        if trial.reason is not None and not trial.detail.strip():
+            said = "; ".join(trial.notes) or f"nothing but {trial.reason.value} was said"
+            trial = replace(trial, detail=said)
         self.ledger.end(trial, entries, tells)
         self._ended[_key_of_trial(trial)] = trial
 

@@ -16,7 +16,9 @@ from kernel_compass.records.trial import Reason
 from kernel_compass.validation.cheats import Cheat, Function, honest
 from kernel_compass.validation.trial_problem import TrialProblem
 
-_STAYS_S = 3.0
+_STAYS_S = 120.0
+"""Longer than a judgement takes; it ends before, when the cheat is undone."""
+_ended = threading.Event()
 _COMPILER = "torch._inductor.async_compile"
 
 
@@ -26,6 +28,7 @@ def _starts(start: Callable[[Any], Any]) -> Callable[[Any, TrialProblem], Functi
     def make(torch: Any, problem: TrialProblem) -> Function:
         right = honest(torch, problem)
         started: list[Any] = []
+        _ended.clear()
 
         def function(x: Any, w: Any) -> Any:
             if not started:
@@ -39,8 +42,8 @@ def _starts(start: Callable[[Any], Any]) -> Callable[[Any, TrialProblem], Functi
 
 def _works() -> None:
     deadline = time.monotonic() + _STAYS_S
-    while time.monotonic() < deadline:
-        time.sleep(0.001)
+    while time.monotonic() < deadline and not _ended.wait(0.002):
+        pass
 
 
 def _named(_: Any) -> None:
@@ -84,7 +87,9 @@ def _a_librarys_timer(_: Any) -> None:
     try:
         timer = import_module("torch._inductor.compile_worker.timer").Timer(0.002, _works)
     except ImportError:  # before torch 2.8
-        threading.Timer(0.001, _works).start()
+        timer = threading.Timer(0.001, _works)
+        timer.daemon = True
+        timer.start()
         return
     timer.record_call()
 
@@ -103,6 +108,10 @@ def _by_the_compilers_pool(torch: Any, problem: TrialProblem) -> Function:
     return function
 
 
+def _ends(_: Any) -> None:
+    _ended.set()
+
+
 def _ends_the_pool(_: Any) -> None:
     pool = getattr(import_module(_COMPILER).AsyncCompile, "pool", None)
     if pool is not None and hasattr(pool, "cache_clear") and pool.cache_info().currsize:
@@ -114,11 +123,15 @@ def _ends_the_pool(_: Any) -> None:
 _KEEPS_RUNNING = frozenset([Reason.KEEPS_RUNNING])
 
 THREAD_CHEATS: tuple[Cheat, ...] = (
-    Cheat("names its thread like a library's", _starts(_named), _KEEPS_RUNNING),
-    Cheat("changes the work of a library's thread", _starts(_subclassed), _KEEPS_RUNNING),
-    Cheat("forges where a thread's code is from", _starts(_forged), _KEEPS_RUNNING),
-    Cheat("hides a thread among torch's own", _starts(_unnamed), _KEEPS_RUNNING),
-    Cheat("gives a library's timer its work", _starts(_a_librarys_timer), _KEEPS_RUNNING),
+    Cheat("names its thread like a library's", _starts(_named), _KEEPS_RUNNING, undo=_ends),
+    Cheat(
+        "changes the work of a library's thread", _starts(_subclassed), _KEEPS_RUNNING, undo=_ends
+    ),
+    Cheat("forges where a thread's code is from", _starts(_forged), _KEEPS_RUNNING, undo=_ends),
+    Cheat("hides a thread among torch's own", _starts(_unnamed), _KEEPS_RUNNING, undo=_ends),
+    Cheat(
+        "gives a library's timer its work", _starts(_a_librarys_timer), _KEEPS_RUNNING, undo=_ends
+    ),
     Cheat(
         "leaves the work to the compiler's pool",
         _by_the_compilers_pool,
