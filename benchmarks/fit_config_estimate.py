@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
-
 from search_economy import FOLDER, kept
 
 from kernel_compass.analysis.config_estimate import (

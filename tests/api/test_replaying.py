@@ -126,3 +126,57 @@ def test_a_study_that_accepted_nothing(tmp_path, monkeypatch, capsys):
     assert not found.recorded.accepted
     assert main(["replay", str(found.folder)]) == ExitCode.OK
     assert "Nothing was accepted" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def of_three(tmp_path_factory):
+    """A study of three workloads with a claim each; its folder."""
+    folder = tmp_path_factory.mktemp("of_three")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNEL_COMPASS_HOME", str(folder / "home"))
+        path = kept(folder, recording(*map(workload, (1, 4, 16))))
+        request = study_request("mla:deepseek-v3", tokens=(1, 4, 16), trials=180, minutes=None)
+        found = optimize(request, f"recorded:{path}")
+    assert len(found.recorded.accepted) == 3
+    return found.folder
+
+
+def test_several_claims_share_the_chance_of_an_error(of_three, capsys):
+    found = replay_study(str(of_three), seed=5)
+    assert found.holds
+    assert (found.timed, found.alpha) == (3, 0.05)
+    for claim in found.claims:  # all of them clear what the strictest would have to
+        for one in claim.regimes:
+            assert one.found.speedup.confidence == pytest.approx(1 - 0.05 / 3)
+    assert main(["replay", str(of_three), "--seed", "5"]) == ExitCode.OK
+    assert "3 claims were timed" in capsys.readouterr().out
+    assert main(["replay", str(of_three), "--seed", "5", "--json"]) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert document["correction"] == {"method": "holm", "claims": 3, "alpha": 0.05}
+
+
+def test_claims_that_hold_make_room_for_the_others(of_three, tmp_path):
+    """What does not hold is looked at again at the level that is left, and is wider no more."""
+    even = [*others(), *family("fast", "w8a16_fp8", 10.0, 8.0)]
+    path = kept(tmp_path, recording(workload(1), workload(4, even), workload(16)))
+    found = replay_study(str(of_three), f"recorded:{path}", seed=5)
+    levels = {one.holds: {r.found.speedup.confidence for r in one.regimes} for one in found.claims}
+    assert [one.holds for one in found.claims].count(True) == 2
+    assert levels[True] == {1 - 0.05 / 3}
+    assert levels[False] == {0.95}
+
+
+def test_one_claim_alone_has_all_of_it(studied):
+    (claim,) = replay_study(str(studied), seed=5).claims
+    assert {one.found.speedup.confidence for one in claim.regimes} == {0.95}
+
+
+def test_the_doors_are_open():
+    from kernel_compass import api
+    from kernel_compass.api import replaying, validating
+
+    assert api.replay_study is replaying.replay_study
+    assert (api.validate, api.validate_candidate) == (
+        validating.validate,
+        validating.validate_candidate,
+    )

@@ -293,3 +293,15 @@ def replaces_itself(arguments, tell):
 def opens_socket(arguments, tell):
     pair = socket.socketpair()
     return {"number": pair[0].fileno()}
+
+
+def leaves_library_thread(arguments, tell):
+    """A library's own thread, or what only looks like it."""
+    import monitors
+
+    if arguments["own"]:
+        kind = type("Monitor", (monitors.Monitor,), {"run": lambda self: time.sleep(30)})
+        kind()
+    else:
+        monitors.Monitor()
+    return {"threads": threading.active_count()}

@@ -27,7 +27,7 @@ def test_there_are_kernels_of_every_problem():
 def test_an_honest_kernel_passes(one):
     for index in range(2):
         said = tried(one.problem, one.make, index)
-        assert said.reason is None, said.detail
+        assert said.reason is None, f"{said.reason}: {said.detail}"
 
 
 def test_triton_kernels_in_their_interpreter():

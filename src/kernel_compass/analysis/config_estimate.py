@@ -329,7 +329,7 @@ def _work(g: Mapping[str, Array], multiprocessors: int, k: Mapping[str, float]) 
 
 
 def _norm(p: float, *parts: Array) -> Array:
-    total: Array = sum(part**p for part in parts) ** (1 / p)  # type: ignore[operator]
+    total: Array = sum(part**p for part in parts) ** (1 / p)
     return total
 
 

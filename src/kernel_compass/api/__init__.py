@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         resume_study,
         study_request,
     )
+    from kernel_compass.api.replaying import Replay, replay_study
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.studies import (
         export_study,
@@ -54,20 +55,31 @@ if TYPE_CHECKING:
         study,
     )
     from kernel_compass.api.timelines import diagnose_timeline
+    from kernel_compass.api.validating import (
+        ValidateRequest,
+        Validation,
+        candidate_named,
+        validate,
+        validate_candidate,
+    )
     from kernel_compass.validation.self_test import CheatResult
 
 __all__ = [
     "CheatResult",
     "ColdCheck",
     "Recipe",
+    "Replay",
     "Subject",
     "TableRequest",
     "TimingOptions",
+    "ValidateRequest",
+    "Validation",
     "advise",
     "advise_model",
     "apply_study",
     "calibrate",
     "calibration",
+    "candidate_named",
     "check_calibration_store",
     "check_implementations",
     "compare",
@@ -92,6 +104,7 @@ __all__ = [
     "profile_timeline",
     "read_capture",
     "rejected_ideas",
+    "replay_study",
     "resume_study",
     "revert_study",
     "run_self_test",
@@ -103,6 +116,8 @@ __all__ = [
     "study",
     "study_request",
     "sweep_items",
+    "validate",
+    "validate_candidate",
     "verify_cold",
     "watch",
 ]
@@ -136,6 +151,7 @@ _MODULES = {
         "watch",
     ),
     "optimizing": ("apply_study", "loop_options", "optimize", "resume_study", "study_request"),
+    "replaying": ("Replay", "replay_study"),
     "running": ("profile_target", "profile_timeline"),
     "studies": (
         "export_study",
@@ -147,6 +163,13 @@ _MODULES = {
         "study",
     ),
     "timelines": ("diagnose_timeline",),
+    "validating": (
+        "ValidateRequest",
+        "Validation",
+        "candidate_named",
+        "validate",
+        "validate_candidate",
+    ),
 }
 """Module of this package -> the doors in it."""
 _HOMES = {door: module for module, doors in _MODULES.items() for door in doors}

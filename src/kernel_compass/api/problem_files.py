@@ -5,17 +5,20 @@ A file is code: whoever loads it runs it.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernel_compass.api.problem_imports import digest_of
 from kernel_compass.api.problem_models import ModelCandidate, is_model_file, model_problem
 from kernel_compass.api.problem_parts import FORM, described, plain_problem
+from kernel_compass.api.tuned_kernels import Pin, pins_of, split
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.problem import ProblemDescription
@@ -94,24 +97,32 @@ class FunctionCandidate:
         return dict(held)
 
     def run(self, state: dict[str, Any], given: Mapping[str, Any]) -> Any:
-        """Call it with all operands and its configuration by name."""
-        return self.function(**state, **given, **self.config)
+        """Call it with all operands and its configuration by name, its kernels pinned to theirs."""
+        own, pins = self._parts
+        with ExitStack() as stack:
+            for one in pins:
+                stack.enter_context(one.held())
+            return self.function(**state, **given, **own)
+
+    @cached_property
+    def _parts(self) -> tuple[Mapping[str, Any], tuple[Pin, ...]]:
+        return split(self.config)[0], pins_of(self.function, self.config)
 
 
 def run_file(path: Path, sha256: str | None = None) -> tuple[ModuleType, str]:
-    """A file as a module of its own, and the SHA-256 of what was run.
+    """A file as a module of its own, and the SHA-256 of what was run, with what it imports.
 
     Raises:
         UsageError: there is no such file, it is another one, or it fails.
     """
     try:
         contents = path.read_bytes()
+        digest = digest_of(path, contents)
     except OSError as error:
         raise UsageError(f"Cannot read the problem {path}: {error.strerror}.", FORM) from error
-    digest = hashlib.sha256(contents).hexdigest()
     if sha256 is not None and digest != sha256:
         raise UsageError(
-            f"{path} is another file than the one that was agreed to.",
+            f"{path}, or what it imports beside it, is another file than was agreed to.",
             "Look at it and start again.",
         )
     name = f"_problem_{digest[:16]}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernel_compass.api.tuned_kernels import space_of, split
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.problem import OwnCandidate, ProblemDescription, ProblemWorkload
@@ -173,22 +174,24 @@ def _candidates(module: ModuleType, path: Path, given: dict[str, Any]) -> Candid
         raise _wrong(path, "CANDIDATES is no dictionary.", "It maps names to functions.")
     found: Candidates = {}
     for name, one in listed.items():
-        function, space = one if isinstance(one, tuple) and len(one) == 2 else (one, [{}])
+        function, space = one if isinstance(one, tuple) and len(one) == 2 else (one, None)
         if not isinstance(name, str) or not callable(function):
             raise _wrong(
                 path,
                 f"CANDIDATES[{name!r}] is a {type(function).__name__}.",
                 "It is a function, or a function and a list of its configurations.",
             )
-        configs = list(space) if isinstance(space, list | tuple) else []
+        configs = [{}] if space is None else list(space) if isinstance(space, list | tuple) else []
         if not configs or not all(isinstance(c, Mapping) for c in configs):
             raise _wrong(
                 path,
                 f"the space of CANDIDATES[{name!r}] is no list of dictionaries, or an empty one.",
                 'Write it as [{"block": 64}, {"block": 128}].',
             )
-        _accepts(function, given, f"CANDIDATES[{name!r}]", path, configs[0])
-        found[name] = (function, tuple(dict(c) for c in configs))
+        with _said(path, f"CANDIDATES[{name!r}]"):
+            found_space = space_of(function, given, None if space is None else configs)
+        _accepts(function, given, f"CANDIDATES[{name!r}]", path, split(found_space[0])[0])
+        found[name] = (function, tuple(dict(c) for c in found_space))
     return found
 
 

@@ -6,7 +6,6 @@ A file is code: this process reads and hashes it, and only workers run it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any
 
 from kernel_compass.api.kernel_requests import mla_items
 from kernel_compass.api.problem_candidates import judged, load_source
+from kernel_compass.api.problem_imports import digest_of
 from kernel_compass.api.problem_recipes import BASELINE, problem_recipe
 from kernel_compass.api.product_problem import of_product
 from kernel_compass.codec.canonical import plain, reshaped
@@ -151,7 +151,7 @@ def _file_source(path: Path, arguments: dict[str, Value]) -> ProblemSource:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file's contents.
+    """Of a file's contents, and of what it imports from its own folder.
 
     Raises:
         UsageError: it cannot be read.
@@ -161,7 +161,7 @@ def sha256_of(path: Path) -> str:
             raise UsageError(f"There is no file {path}.", FORMS_TEXT)
         if path.stat().st_size > MOST_FILE_BYTES:
             raise UsageError(f"{path} is too large for a Python file.", FORMS_TEXT)
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return digest_of(path)
     except OSError as error:
         found = f"{path} cannot be read: {error.strerror or error}."
         raise UsageError(found, "Check its permissions.") from None

@@ -34,6 +34,8 @@ from kernel_compass.records.trial import Reason, Trial
 
 EVALUATING = "kernel_compass.api.evaluating"
 REGIMES = (Regime.COLD, Regime.WARM)
+ALPHA = 0.05
+"""Chance of a wrong interval among those of all claims together."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Replay:
     """Where the claims were tried; `None` where none got to be timed."""
     claims: tuple[ReplayedClaim, ...]
     seed: int
+    timed: int = 0
+    """Claims that were timed; `alpha` is shared by them."""
+    alpha: float = 0.05
+    """Chance that a hold-out is wrong about any of them."""
 
     @property
     def holds(self) -> bool:
@@ -146,7 +152,8 @@ def _made(
     seed: int,
 ) -> Replay:
     study = recorded.study
-    return Replay(study.identifier, device, study.environment, now, claims, seed)
+    timed = sum(bool(one.regimes) for one in claims)
+    return Replay(study.identifier, device, study.environment, now, claims, seed, timed, ALPHA)
 
 
 @contextmanager
@@ -171,19 +178,33 @@ def _replayed(
     ended = {one.number: _judged(setting, one, tell) for one in trials}
     right = [one for one in trials if ended[one.number] is None]
     samples = _samples(setting, right, tell) if right else {}
-    claims, now = [], None
-    for trial in trials:
-        failed = ended[trial.number]
-        if failed is not None:
-            claims.append(failed)
-            continue
-        taken = samples[trial.number]
-        if isinstance(taken, ReplayedClaim):
-            claims.append(taken)
-            continue
-        now = now or next((one.environment for one in taken if one.environment), None)
-        claims.append(_claim(setting, trial, taken))
-    return tuple(claims), now
+    failed = {number: one for number, one in ended.items() if one is not None}
+    failed |= {number: one for number, one in samples.items() if isinstance(one, ReplayedClaim)}
+    timed = {number: one for number, one in samples.items() if not isinstance(one, ReplayedClaim)}
+    now = next((s.environment for one in timed.values() for s in one if s.environment), None)
+    tried = _corrected(setting, [one for one in trials if one.number in timed], timed)
+    return tuple({**failed, **tried}[one.number] for one in trials), now
+
+
+def _corrected(
+    setting: _Setting, trials: Sequence[Trial], samples: Mapping[int, list[PairedSamples]]
+) -> dict[int, ReplayedClaim]:
+    """All claims that were timed, by Holm's procedure: any of them wrong, at most `ALPHA`.
+
+    Those that hold at the level shared by all make room for the others, until none does. Samples of
+    no times count as a claim all the same.
+    """
+    found: dict[int, ReplayedClaim] = {}
+    waiting = list(trials)
+    while waiting:
+        level = ALPHA / len(waiting)
+        now = {one.number: _claim(setting, one, samples[one.number], level) for one in waiting}
+        holding = {number for number, one in now.items() if one.holds}
+        if not holding:
+            return found | now
+        found |= {number: now[number] for number in holding}
+        waiting = [one for one in waiting if one.number not in holding]
+    return found
 
 
 def _judged(setting: _Setting, trial: Trial, tell: Callable[[str], None]) -> ReplayedClaim | None:
@@ -241,9 +262,15 @@ def _taken(
     return {trial.number: samples for trial, samples in zip(trials, found, strict=True)}
 
 
-def _claim(setting: _Setting, trial: Trial, taken: Sequence[PairedSamples]) -> ReplayedClaim:
+def _claim(
+    setting: _Setting, trial: Trial, taken: Sequence[PairedSamples], level: float
+) -> ReplayedClaim:
     options = setting.maker.options
-    rule = Rule(minimum_effect=options.minimum_effect, hold_out_processes=options.processes)
+    rule = Rule(
+        minimum_effect=options.minimum_effect,
+        hold_out_processes=options.processes,
+        hold_out_alpha=level,
+    )
     try:
         verdict = confirm(taken, rule, setting.asked)
     except MeasurementError as error:

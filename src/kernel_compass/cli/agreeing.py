@@ -29,10 +29,18 @@ def agree_to_run(files: Sequence[tuple[Path, str]], yes: bool) -> None:
         if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise agreements.not_agreed(path, sha256)
         typer.echo(
-            f"First run of {path}\n  SHA-256 {sha256}\n"
+            f"First run of {path}\n{_with(path)}  SHA-256 {sha256}\n"
             "  It is code: it may do whatever you may do, in a worker process of this machine.",
             err=True,
         )
         if not yes and not typer.confirm("Run it?", default=False, err=True):
             raise UsageError(f"{path} was not run.", "Look at it, then say yes, or pass --yes.")
         agreements.agree(sha256, path)
+
+
+def _with(path: Path) -> str:
+    """What it imports from its own folder, a line each; the hash is of all of them."""
+    from kernel_compass.api.problem_imports import local_imports
+
+    found = local_imports(path) if path.is_file() else ()
+    return "".join(f"  with {one.relative_to(path.parent)}\n" for one in found)

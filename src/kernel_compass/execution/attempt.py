@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_compass.errors import shortened
 from kernel_compass.execution.bounds import Bounds
 from kernel_compass.execution.candidate_failures import is_fatal
 from kernel_compass.execution.family_watch import FamilyWatch, memory_exceeded
@@ -20,6 +21,7 @@ from kernel_compass.execution.process_table import Process
 from kernel_compass.execution.task_channel import message_of
 from kernel_compass.execution.task_pipes import LARGEST_LINE
 from kernel_compass.execution.worker_loop import LOST_PIPE
+from kernel_compass.library_work import is_compile_worker, process_cpu_time_ns
 from kernel_compass.records.execution import Task, TaskFailure
 from kernel_compass.records.trial import Reason
 
@@ -170,27 +172,46 @@ class Attempt:
     def _answered(self, message: Mapping[str, Any]) -> Ending:
         self._worker.tasks_done += 1
         changed, threads = message.get("changed") or [], message.get("threads") or []
-        processes = [] if message.get("alone") is True else self._processes_left()
-        notes = (f"It changed {', '.join(changed)}; its worker was renewed.",) if changed else ()
+        processes, helpers = ([], []) if message.get("alone") is True else self._processes_left()
+        kept = [*(message.get("kept") or []), *(f"process {one.pid}" for one in helpers)]
+        notes: tuple[str, ...] = ()
+        if changed:
+            notes += (f"It changed {', '.join(changed)}; its worker was renewed.",)
+        if kept:
+            what = ", ".join(kept[:8])
+            notes += (f"Libraries it uses keep {what} waiting; its worker was renewed.",)
         if "failure" in message:
             said = message["failure"]
             failure = TaskFailure(Reason(said["reason"]), said["detail"])
             doubtful = failure.reason in _DOUBTFUL and self._worker.tasks_done > 1
-            spent = is_fatal(failure) or bool(changed or threads or processes)
+            spent = is_fatal(failure) or bool(changed or threads or processes or kept)
             return Ending(None, failure, spent, notes, doubtful)
         if left := [*threads, *(f"process {one.pid}" for one in processes)]:
             text = f"It answered, and left running: {', '.join(left[:8])}."
             failure = TaskFailure(Reason.KEEPS_RUNNING, text)
-            return Ending(None, failure, is_spent=True, notes=notes)
-        return Ending(message.get("result"), None, is_spent=bool(changed), notes=notes)
+            said = shortened(json.dumps(message.get("result")), 600)
+            return Ending(None, failure, is_spent=True, notes=(*notes, f"It had answered {said}"))
+        return Ending(message.get("result"), None, is_spent=bool(changed or kept), notes=notes)
 
-    def _processes_left(self) -> list[Process]:
-        """What the task started and did not end; it gets a moment to."""
+    def _processes_left(self) -> tuple[list[Process], list[Process]]:
+        """What the task started and did not end; and compile workers of a library's that wait.
+
+        It gets a moment to.
+        """
         deadline = time.monotonic() + self._bounds.leave_s
+        took: dict[int, int] = {}
         while True:
             left = [one for one in self._forker.family() if one.pid != self._worker.pid]
+            now = {one.pid: process_cpu_time_ns(one.pid) for one in left}
             if not left or time.monotonic() > deadline:
-                return left
+                waiting = [
+                    one
+                    for one in left
+                    if is_compile_worker(one.pid, self._worker.pid)
+                    and took.get(one.pid) == now[one.pid]
+                ]
+                return [one for one in left if one not in waiting], waiting
+            took = now
             time.sleep(TICK_S / 2)
 
     def _died(self, code: int, kills: int) -> Ending:

@@ -134,12 +134,11 @@ class _Worker:
         before, threads = worker_state.state(), worker_state.threads_known()
         message = self._outcome(request)
         self._tell.leave_if_forked()
-        left = worker_state.threads_left(threads, self._leave_s)
+        left, kept = worker_state.threads_left(threads, self._leave_s)
         sys.path[:] = path
         changed = worker_state.changes(before, worker_state.state())
-        self._say(
-            {**message, "changed": changed[:20], "threads": left[:20], "alone": _is_childless()}
-        )
+        beside = {"changed": changed[:20], "threads": left[:20], "kept": kept[:20]}
+        self._say({**message, **beside, "alone": _is_childless()})
 
     def _outcome(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Its result or why there is none, once the GPU has done all it was asked to."""
@@ -175,7 +174,7 @@ class _Worker:
         try:
             self._tell.send(message)
         except (TypeError, ValueError, RecursionError) as error:  # no JSON
-            beside = {name: message[name] for name in ("changed", "threads", "alone")}
+            beside = {name: message[name] for name in ("changed", "threads", "kept", "alone")}
             self._tell.send({**_failed(failure_of(error)), **beside})
 
 

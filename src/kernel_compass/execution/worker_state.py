@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import builtins
-import concurrent.futures.thread
 import contextlib
 import gc
 import locale
@@ -17,6 +16,8 @@ import time
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
+
+from kernel_compass.library_work import is_librarys, waits, waits_in_a_pool
 
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
@@ -118,35 +119,37 @@ def threads_known() -> tuple[int, frozenset[threading.Thread]]:
     return _thread._count(), frozenset(threading.enumerate())
 
 
-def threads_left(before: tuple[int, frozenset[threading.Thread]], within_s: float) -> list[str]:
-    """Threads of Python that a task left working; those of a pool that waits for work are not.
+def threads_left(
+    before: tuple[int, frozenset[threading.Thread]], within_s: float
+) -> tuple[list[str], list[str]]:
+    """Threads of Python that a task left working, and those that an installed library keeps.
+
+    Those of a pool that waits for work are neither.
 
     Args:
         before: what `threads_known` said before the task.
         within_s: seconds in which they may end.
     """
     deadline = time.monotonic() + within_s
-    while left := _left(*before):
-        if time.monotonic() > deadline:
-            return left
+    while True:
+        working, kept = _left(*before)
+        if not (working or kept) or time.monotonic() > deadline:
+            return working, kept
         gc.collect()  # a pool that nobody holds ends its threads
         time.sleep(_TICK_S)
-    return []
 
 
-def _left(count: int, known: frozenset[threading.Thread]) -> list[str]:
+def _left(count: int, known: frozenset[threading.Thread]) -> tuple[list[str], list[str]]:
     if _thread._count() <= count:
-        return []
+        return [], []
     new = set(threading.enumerate()) - known
-    idle = {thread for thread in new if _waits_for_work(thread)}
-    working = [thread.name for thread in new - idle]
+    kept = {thread for thread in new if is_librarys(thread)}
+    kept = kept if waits(kept) else set()
+    idle = {thread for thread in new if waits_in_a_pool(thread)}
+    working = [thread.name for thread in new - idle - kept]
     unknown = _thread._count() - count - len(new)
-    return working + ["a thread without a name"] * max(unknown, 0)
-
-
-def _waits_for_work(thread: threading.Thread) -> bool:
-    frame = sys._current_frames().get(thread.ident or 0)
-    return frame is not None and frame.f_code is concurrent.futures.thread._worker.__code__
+    working += ["a thread without a name"] * max(unknown, 0)
+    return working, [thread.name for thread in kept]
 
 
 def wait_for_gpu() -> None:

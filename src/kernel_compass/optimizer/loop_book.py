@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from kernel_compass.errors import StudyError
@@ -70,7 +71,10 @@ class Book:
     def end(
         self, trial: Trial, entries: Sequence[DispatchEntry] = (), tells: Sequence[Tell] = ()
     ) -> None:
-        """Record how it ended."""
+        """Record how it ended; a rejection always with what was found."""
+        if trial.reason is not None and not trial.detail.strip():
+            said = "; ".join(trial.notes) or f"nothing but {trial.reason.value} was said"
+            trial = replace(trial, detail=said)
         self.ledger.end(trial, entries, tells)
         self._ended[_key_of_trial(trial)] = trial
 

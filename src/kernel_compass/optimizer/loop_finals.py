@@ -193,7 +193,8 @@ class Finals:
         )
         if isinstance(found, TaskEnd):
             assert found.failure is not None
-            return found.failure
+            said = " ".join((found.failure.detail, *found.notes))
+            return replace(found.failure, detail=said)
         return {one.number: samples for one, samples in zip(judged, found, strict=True)}
 
     def _say_process(self, ended: int, of: int) -> None:
@@ -300,7 +301,8 @@ def _judged(one: Finalist, end: TaskEnd) -> Trial:
     name = one.work.workload.name
     if end.failure is not None:
         reason, detail = end.failure.reason, end.failure.detail
-        return Trial(one.number, name, one.proposal, Outcome.FAILED, reason, detail)
+        failed = Outcome.FAILED
+        return Trial(one.number, name, one.proposal, failed, reason, detail, notes=end.notes)
     assert end.answer is not None
     said = end.answer["judgement"]
     return Trial(
@@ -313,7 +315,7 @@ def _judged(one: Finalist, end: TaskEnd) -> Trial:
         fidelity_error_pct=said["fidelity_error_pct"],
         format_error_pct=said["format_error_pct"],
         added_bytes=end.answer.get("added_bytes"),
-        notes=tuple(said.get("unseen", ())),
+        notes=(*said.get("unseen", ()), *end.notes),
     )
 
 

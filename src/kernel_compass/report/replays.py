@@ -10,6 +10,7 @@ from kernel_compass.records.environment import Environment
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Reason, Trial
 from kernel_compass.report.phrases import count_text, plain
+from kernel_compass.units import percent_text
 
 
 class RegimeClaim(Protocol):
@@ -79,6 +80,14 @@ class Replay(Protocol):
     def seed(self) -> int:
         """Of operands and placement."""
 
+    @property
+    def timed(self) -> int:
+        """Claims that were timed."""
+
+    @property
+    def alpha(self) -> float:
+        """What they share."""
+
 
 def replay_text(replay: Replay) -> str:
     """Every claim with its regimes, then how many hold."""
@@ -97,6 +106,12 @@ def replay_text(replay: Replay) -> str:
     held = sum(one.holds for one in replay.claims)
     if replay.claims:
         lines.append(f"{held} of {len(replay.claims)} hold (seed {replay.seed}).")
+        if replay.timed > 1:
+            lines.append(
+                f"{replay.timed} claims were timed, and any of them is wrong with a chance of at "
+                f"most {percent_text(100 * replay.alpha)} (Holm): each interval is as wide as that "
+                "takes."
+            )
     else:
         lines.append("Nothing was accepted, so there is nothing to replay.")
     return "\n".join(lines) + "\n"
@@ -110,6 +125,7 @@ def replay_fields(replay: Replay) -> dict[str, Any]:
         "holds": all(one.holds for one in replay.claims),
         "studied_on": replay.before.device.name,
         "replayed_on": replay.now.device.name if replay.now else None,
+        "correction": {"method": "holm", "claims": replay.timed, "alpha": replay.alpha},
         "claims": [_claim_fields(one) for one in replay.claims],
     }
 
@@ -139,7 +155,12 @@ def _claim_fields(one: Claim) -> dict[str, Any]:
 
 
 def _interval_fields(one: Interval) -> dict[str, float]:
-    return {"low": one.low, "estimate": one.estimate, "high": one.high}
+    return {
+        "low": one.low,
+        "estimate": one.estimate,
+        "high": one.high,
+        "confidence": one.confidence,
+    }
 
 
 def _regime_text(part: RegimeClaim) -> str:

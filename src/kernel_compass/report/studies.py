@@ -76,7 +76,7 @@ def rejected_text(ideas: Iterable[RejectedIdea]) -> str:
     lines = [
         f"{one.at[:16].replace('T', ' ')}  {one.reason}  {one.idea.workload}  "
         f"{plain(one.idea.candidate.implementation)} {_config(one.idea.candidate.config)}  "
-        f"{plain(one.idea.gpu.name)}  ({one.study}:{one.trial})"
+        f"{plain(one.idea.gpu.name)}  ({one.study}:{one.trial}): {plain(one.detail)}"
         for one in ideas
     ]
     return "".join(f"{line}\n" for line in lines) or "Nothing is remembered as rejected.\n"
@@ -92,6 +92,7 @@ def _trial_text(trial: Trial) -> str:
         words.append(", ".join(map(_result, trial.results)))
     else:
         words.append(f"{trial.reason}: {plain(trial.detail)}")
+        words += [f"\n{'':8}{plain(note)}" for note in trial.notes]
     return "  ".join(words)
 
 

@@ -207,6 +207,8 @@ def rejected_for(error: Exception) -> Rejected:
         return Rejected(Reason.DOES_NOT_FIT, text)
     if kind in ("CompilationError", "CompileTimeAssertionFailure", "PTXASError"):
         return Rejected(Reason.BUILD_FAILED, text)
+    if kind == "ConfigPruned":  # a kernel's own rule for its configurations
+        return Rejected(Reason.NOT_SUPPORTED, text)
     return Rejected(Reason.RAISED, text)
 
 

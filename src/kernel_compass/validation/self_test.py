@@ -10,12 +10,13 @@ from kernel_compass.records.trial import Reason
 from kernel_compass.validation import judge as judge_module
 from kernel_compass.validation import output_gate, outputs, trial_problem
 from kernel_compass.validation.cheats import CHEATS, Cheat, FunctionRunner, honest
+from kernel_compass.validation.cheats_by_threads import THREAD_CHEATS
 from kernel_compass.validation.cheats_of_process import PROCESS_CHEATS
 from kernel_compass.validation.judging import Effort, Judgement, Machine
 from kernel_compass.validation.watch import Watch
 
 TRUSTED = (judge_module, output_gate, outputs, trial_problem)
-ALL_CHEATS = (*CHEATS, *PROCESS_CHEATS)
+ALL_CHEATS = (*CHEATS, *PROCESS_CHEATS, *THREAD_CHEATS)
 """What is staged, as far as the device can."""
 EFFORT = Effort(seeds=2, repeats=40, repeat_s=30.0)
 """All repeats, on a busy machine too: one cheat in it is wrong at every seventeenth call."""
