@@ -9,6 +9,7 @@ import pytest
 
 from kernel_compass import api
 from kernel_compass.codec import recorded_space
+from kernel_compass.units import percent_text
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "benchmarks/results/h200/optimize"
@@ -56,6 +57,35 @@ def test_the_rest_of_the_run():
     assert f"found all {len(claims)} accepted entries to hold" in TEXT
     unaccepted = [r for r in COMPARED if r["workload"] not in ACCEPTED]
     assert all(r["chosen"] is None and r["best"] == "baseline" for r in unaccepted)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight"), [("gate_16mib", "16.0 MiB"), ("gate_128mib", "128 MiB")]
+)
+def test_both_sides_of_the_gate(name, weight):
+    study = json.loads((KEPT / f"{name}.study.json").read_text())
+    (trial,) = [t for t in study["trials"] if t["outcome"] == "accepted"]
+    gains = {r["regime"]: f"{r['speedup']['estimate']:.3f}x" for r in trial["results"]}
+    read = {n.split()[1]: n.partition("reads ")[2] for n in trial["notes"] if "launch reads" in n}
+    places = {regime: dict(_places(text)) for regime, text in read.items()}
+    chosen = trial["proposal"]["candidate"]["format"]
+    cells = [
+        weight,
+        f"{chosen}, error {percent_text(trial['format_error_pct'])}",
+        gains["cold"],
+        gains["warm"],
+        places["cold"]["DRAM"],
+        places["warm"]["DRAM"],
+        places["warm"]["L2"],
+    ]
+    assert f"| {' | '.join(cells)} |" in TEXT
+    assert trial["explained"] is True
+
+
+def _places(text):
+    for part in text.split(", "):
+        amount, _, place = part.rpartition(" from ")
+        yield place, amount
 
 
 def test_the_spaces_that_it_is_compared_with():
