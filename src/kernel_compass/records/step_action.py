@@ -72,7 +72,8 @@ class StepAction:
     @property
     def text(self) -> str:
         """In a line."""
-        said = self.candidate and f"{self.candidate.implementation} {self.candidate.format}".strip()
+        one = self.candidate
+        said = None if one is None else f"{one.implementation} {one.format}".strip()
         words = [f"{k}={v}" for k, v in sorted({**self.config, **self.settings}.items())]
         return " ".join(filter(None, (self.kind.value, self.target.what, said, *words)))
 
