@@ -127,8 +127,10 @@ class Watcher:
     def _module(self, module: Any, args: Any, kwargs: Any, go: Callable[[], Any]) -> Any:
         return self._called(module, module, True, args, kwargs, go)
 
-    def _function(self, function: Any, args: Any, kwargs: Any, go: Callable[[], Any]) -> Any:
-        return self._called(function, function, False, args, kwargs, go)
+    def _function(
+        self, function: Any, call: Any, args: Any, kwargs: Any, go: Callable[[], Any]
+    ) -> Any:
+        return self._called(function, call, False, args, kwargs, go)
 
     def _called(
         self, key: Any, call: Any, is_module: bool, args: Any, kwargs: Any, go: Callable[[], Any]
