@@ -44,7 +44,7 @@ def _heading(capture: StepCapture) -> Iterator[str]:
         parts.append("in a CUDA graph")
     yield ", ".join(parts) + "."
     share = joined_share(capture)
-    if share is not None:
+    if share:
         yield f"{share_text(share)} of the kernels' time is joined to a line."
 
 
