@@ -155,7 +155,7 @@ class Watcher:
     def _keep(self, found: Called, args: Any, kwargs: Any) -> None:
         """Copies of the arguments; while a graph is captured nothing may be copied."""
         torch = self._torch
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             found.in_graph = True
             if found.state is None:
                 found.args, found.kwargs = args, kwargs
