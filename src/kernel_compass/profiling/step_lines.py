@@ -16,6 +16,8 @@ from types import FrameType
 from kernel_compass.records.step_capture import SourceLine
 
 _HIDDEN = ("torch", "triton", "kernel_compass", "functorch")
+_MODES = ("__torch_dispatch__", "__torch_function__")
+"""A mode of the user's own stands between an operator and the line that calls it."""
 _COMPILERS = (f"torch{os.sep}_inductor", f"{os.sep}triton{os.sep}", "cpp_extension")
 
 
@@ -94,7 +96,7 @@ class Lines:
         while frame is not None:
             code = frame.f_code
             name = self.name_of(code.co_filename)
-            if name is not None:
+            if name is not None and code.co_name not in _MODES:
                 return SourceLine(name, frame.f_lineno, _function(code))
             frame = frame.f_back
         return None
