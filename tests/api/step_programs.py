@@ -205,3 +205,20 @@ not_callable = 3
 print("loaded", __name__)
 """
 )
+
+TRAINING = """
+import torch
+def training():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    compiled = torch.compile(net, backend="aot_eager")
+    optimizer = torch.optim.AdamW(net.parameters())
+    x = torch.ones(4, 8)
+    def step():
+        optimizer.zero_grad()
+        loss = compiled(x).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+"""

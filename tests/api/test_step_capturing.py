@@ -254,6 +254,21 @@ def test_entries(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert named(found, "addmm")[0].inputs[2].name == "block.first.weight"
 
 
+def test_a_training_step_with_a_compiled_module(tmp_path: Path) -> None:
+    file = write(tmp_path, programs.TRAINING)
+    found, _ = captured(Program(ProgramKind.ENTRY, f"{file}:training"))
+    (region,) = found.regions
+    assert (region.kind, region.name) == (RegionKind.COMPILED, "Sequential.forward")
+    assert region.line is not None
+    assert region.line.file == "torch/nn/modules/container.py"
+    assert {op.line.file for op in found.ops if op.line} == {"step.py"}
+    assert "addcdiv_" in names(found)
+    line = line_of(programs.TRAINING, "optimizer.step()")
+    assert any(f":{line}" in one for one in told(found))  # AdamW reads its step's number out
+    weights = {t.name for op in found.ops for t in op.inputs if t.name and t.constant}
+    assert weights == set()  # all of them are written
+
+
 def test_entries_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "not_one", None)
     file = write(tmp_path, programs.ENTRIES, "not_one.py")
