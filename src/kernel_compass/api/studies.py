@@ -93,7 +93,7 @@ def revert_study(reference: str, table: Path) -> Reverted:
     """
     name, trial = _reference(reference)
     before = dispatch_file.read_table(table)
-    known = {one.study for one in (*before.contributions, *before.step_contributions)}
+    known = {one.study for one in before.all_entries}
     after, taken = dispatch_file.revert(table, _known(name, known), trial)
     entries = tuple(one for one in taken if isinstance(one, DispatchEntry))
     return Reverted(after, entries, tuple(one for one in taken if isinstance(one, StepEntry)))

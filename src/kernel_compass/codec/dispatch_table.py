@@ -197,7 +197,7 @@ def _table(document: TableDocument) -> DispatchTable:
     table = ordered(found, environments, steps)
     if len(table.entries) != len(document.entries):
         raise ValueError("an entry in force is for the same product as a better one")
-    if set(environments) != {one.study for one in (*found, *steps)}:
+    if set(environments) != {one.study for one in table.all_entries}:
         raise ValueError("its studies are not those of its entries")
     return table
 

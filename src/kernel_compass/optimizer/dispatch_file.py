@@ -65,7 +65,7 @@ def merge(
         return read_table(path) if path.exists() else DispatchTable()
 
     def change(table: DispatchTable) -> tuple[DispatchTable, Sequence[Entry]]:
-        return table.merged(entries, environments, steps), (*entries, *steps)
+        return table.merged(entries, environments, steps), [*entries, *steps]
 
     return _changed(path, "merge", change)[0]
 
@@ -86,7 +86,7 @@ def revert(
     _bytes(path)  # there must be a table before there is a log beside it
 
     def change(table: DispatchTable) -> tuple[DispatchTable, Sequence[Entry]]:
-        taken = (*table.of(study, trial), *table.steps_of(study, trial))
+        taken: list[Entry] = [*table.of(study, trial), *table.steps_of(study, trial)]
         if not taken:
             raise _nothing_of(path, table, study, trial)
         return table.without(study, trial), taken
@@ -197,7 +197,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 def _nothing_of(path: Path, table: DispatchTable, study: str, trial: int | None) -> StudyError:
     what = study if trial is None else f"{study}:{trial}"
-    known = sorted({one.reference for one in (*table.contributions, *table.step_contributions)})
+    known = sorted({one.reference for one in table.all_entries})
     return StudyError(
         f"Nothing in {path} is of {shortened(what)}.",
         f"It holds {', '.join(known[:10])}{' ...' if len(known) > 10 else ''}.",

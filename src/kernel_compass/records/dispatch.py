@@ -175,6 +175,11 @@ class DispatchTable:
         return tuple(one for one in self.contributions if id(one) not in in_force)
 
     @property
+    def all_entries(self) -> tuple[DispatchEntry | StepEntry, ...]:
+        """All contributions of both sorts."""
+        return self.contributions + self.step_contributions
+
+    @property
     def empty(self) -> bool:
         """Whether nothing is in it."""
         return not self.contributions and not self.step_contributions
@@ -216,7 +221,7 @@ def ordered(
     """A table of entries in its order, with the environments of their studies alone."""
     found = sorted(entries, key=lambda one: (_place_key(one), _rank(one)))
     changes = sorted(steps, key=lambda one: (one.place, -one.speedup.low, one.study, one.trial))
-    studies = {one.study for one in (*found, *changes)}
+    studies = {one.study for one in found} | {one.study for one in changes}
     kept = {study: environments[study] for study in sorted(studies) if study in environments}
     return DispatchTable(tuple(found), kept, tuple(changes))
 
