@@ -174,17 +174,14 @@ class Applied(AbstractContextManager["Applied"]):
             stack.callback(self._weights.close)
             handlers |= product.handlers()
             facts["products"] = product.patterns_of(DispatchTable(tuple(entries)))
-            facts["ranges_here"] = product.constant_ranges()
         if context.sdpa:
             handlers |= sdpa_backend.handlers()
             facts["sdpa"] = dict(context.sdpa)
             facts["backends"] = sdpa_backend.backends_of(set(context.sdpa.values()))
-            facts["sdpa_fits"] = sdpa_backend.traced_fit()
         copies = layout.Copies(context) if context.layouts else None
         if copies is not None:
             stack.callback(copies.close)
             handlers |= layout.handlers()
-            facts["copies"] = layout.copies_of
         state = _State(context, self._weights, copies, entries)
         signature = (
             tuple((repr(one.action), repr(one.gpu)) for one in on),
@@ -306,11 +303,10 @@ def _watch_of(state: _State) -> Any:
     if freed is None and state.copies is None:
         return None
 
-    def watch(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        if freed is not None and function not in product.handlers():
+    def watch(function: Any, args: Any, kwargs: Any) -> None:
+        if freed is not None:
             freed.before(function, args, kwargs)
         if state.copies is not None:
             state.copies.before(function, args, kwargs)
-        return args, kwargs
 
     return watch

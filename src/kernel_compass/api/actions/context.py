@@ -113,9 +113,12 @@ class Context:
         if self.roots and name in self.roots:
             return self.roots[name]
         for prefix, root in (self.roots or {}).items():
-            found = _below(root, prefix, name)
-            if found is not None:
-                return found
+            if hasattr(root, "named_modules"):
+                known = {_joined(prefix, at): one for at, one in root.named_modules()}
+                if len(self.roots or {}) == 1:  # then names may leave out the root's own
+                    known |= dict(root.named_modules())
+                if name in known:
+                    return known[name]
         return None
 
 
@@ -132,14 +135,5 @@ def machine_model() -> GpuModel:
     return gpu_model(target)
 
 
-def _below(root: Any, prefix: str, name: str) -> Any | None:
-    if not hasattr(root, "named_modules"):
-        return None
-    known = dict(root.named_modules())
-    if name in known:
-        return known[name]
-    if prefix and name == prefix:
-        return root
-    if prefix and name.startswith(prefix + "."):
-        return known.get(name[len(prefix) + 1 :])
-    return None
+def _joined(prefix: str, name: str) -> str:
+    return ".".join(filter(None, (prefix, name)))

@@ -20,16 +20,15 @@ Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 def objection(action: StepAction, context: Context) -> str | None:
     """Why the target is not found; `None` = it is, or is waited for."""
     target = action.target
-    if target.module is None or context.module(target.module) is None:
-        if target.function is not None or target.module_class is not None:
-            return _not_named(target, context)
+    known = target.module is not None and context.module(target.module) is not None
+    if not known and (target.function is not None or target.module_class is not None):
+        return _not_named(target, context)
     if target.module is None and _step_place(context) is not None:
         return None
     if not context.roots:
         return "the program's modules are not known here, and its target names no class or function"
     if target.module is None:
         return "it is not said which module the step is"
-    known = context.module(target.module) is not None
     return None if known else f"there is no module {target.module!r}"
 
 
