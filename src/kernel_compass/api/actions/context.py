@@ -17,6 +17,7 @@ from kernel_compass.records.step_action import StepAction
 
 if TYPE_CHECKING:
     from kernel_compass.api.actions.graphed import Graphs
+    from kernel_compass.api.actions.root_waiting import RootWaiting
 
 Undo = Callable[[], None]
 
@@ -93,6 +94,8 @@ class Context:
     defer: bool = False
     graphs: Graphs | None = None
     step: Any = None
+    waiting: RootWaiting | None = None
+    """For the step's module, where only the running program knows it."""
     products: list[DispatchEntry] = field(default_factory=list)
     environments: Mapping[str, Environment] = field(default_factory=dict)
     """Where studies measured: what is doubtful about an entry here is said from it."""
