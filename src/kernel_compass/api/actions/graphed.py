@@ -261,8 +261,9 @@ class Graphed:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             for at in sort.copied:
                 graph.statics[at].copy_(tensors[at])
-            graph.replay()
-            self.replays += 1
+        graph.replay()
+        self.replays += 1
+        with torch._C.DisableTorchFunction(), torch.no_grad():
             found = list(graph.outputs)
             if self._copies:
                 fresh = iter(sort.fresh)
