@@ -36,6 +36,8 @@ GPU_WORK = {
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime"})
 OPS = frozenset({"cpu_op", "operator"})
 STEP = "ProfilerStep"
+MARK = "kc:"
+"""What the names of ranges begin with that this package puts around operators."""
 MAX_GRID = (1 << 31) - 1
 MAX_BLOCK = 1024
 """What CUDA and HIP launch at most: blocks along an axis, threads of a block."""
@@ -89,6 +91,16 @@ class OpRow:
     external: int
 
 
+@dataclass(slots=True)
+class MarkRow:
+    """A range of this package's."""
+
+    name: str
+    start: int
+    duration: int
+    thread: Word
+
+
 @dataclass
 class ProcessRows:
     """What stands under one label: a process, or several whose trace was joined without labels."""
@@ -100,6 +112,7 @@ class ProcessRows:
     """Launching calls of one process that share a correlation."""
     ops: list[OpRow] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
+    marks: list[MarkRow] = field(default_factory=list)
     overhead: int = 0
 
 
@@ -172,6 +185,8 @@ class Collector:
     def _step(self, event: Event) -> None:
         if str(event.name).startswith(STEP) and (times := self._times(event, "steps")):
             self._process(event).steps.append(times)
+        elif str(event.name).startswith(MARK) and (times := self._times(event, "ranges")):
+            self._process(event).marks.append(MarkRow(str(event.name), *times, event.tid))
 
     def _overhead(self, event: Event) -> None:
         if times := self._times(event, "overheads"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernel_compass.errors import AmbiguousCapture
 from kernel_compass.profiling.kineto_collect import CallRow, GpuRow, OpRow, ProcessRows
+from kernel_compass.profiling.kineto_marks import marks_around
 from kernel_compass.profiling.kineto_structs import Word
 from kernel_compass.records.trace import ApiCall, GpuEvent, OpCall
 
@@ -42,6 +43,7 @@ def link(rows: ProcessRows, calls: Mapping[int, CallRow]) -> Linked:
     }
     ops = {row.external: row.op for row in rows.ops if row.external}
     nested = _nesting(rows, calls, ops)
+    marks = marks_around(rows.marks, calls)
     used: dict[int, None] = {}
     events, unlinked = [], 0
     for row in sorted(rows.gpu, key=lambda row: (row.start, row.start + row.duration)):
@@ -63,6 +65,7 @@ def link(rows: ProcessRows, calls: Mapping[int, CallRow]) -> Linked:
                 op=op,
                 op_id=op_id,
                 bytes=row.bytes,
+                mark=marks.get(row.correlation) if marks else None,
             )
         )
     durations: dict[str, list[float]] = {}

@@ -64,7 +64,8 @@ class StepOp:
     line: SourceLine | None = None
     """The user's innermost line: outside of torch and of this package."""
     module: str | None = None
-    """The innermost module that was running: `layers.0.attn`; `None` = outside of any."""
+    """The innermost module that was running: `layers.0.attn`, empty for the step's own; `None` =
+    outside of any."""
     region: int | None = None
     """The region that it belongs to."""
     writes: bool = False
@@ -130,7 +131,8 @@ class NotHandled:
 
 @dataclass(frozen=True)
 class StepKernel:
-    """One GPU kernel of the step, joined to what launched it."""
+    """One GPU kernel of the step, joined to what launched it: the launches of one name by one
+    operator, launch or region."""
 
     name: str
     time_us: float
@@ -146,6 +148,8 @@ class StepKernel:
     floor_us: float | None = None
     """Of all its launches in one step."""
     line: SourceLine | None = None
+    gap_us: float | None = None
+    """How long the GPU had nothing to do right before its launches, in one step."""
 
 
 @dataclass(frozen=True)

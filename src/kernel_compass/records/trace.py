@@ -84,6 +84,8 @@ class GpuEvent:
     """Events of one call of an operator share it."""
     bytes: int | None = None
     """Of a copy or fill."""
+    mark: str | None = None
+    """The innermost range of this package's (`kc:...`) around the call that launched it."""
 
     @property
     def end_us(self) -> float:

@@ -1,0 +1,69 @@
+"""Runs a user's program and captures its step; started as a script, in a process of its own.
+
+    python step_child.py FOLDER KIND TARGET NAME [ARGS...]
+
+FOLDER gets `capture.json.gz` and, on a GPU, the traces; or `error.json`, which says what went wrong.
+The exit code is the program's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+CAPTURE, ERROR = "capture.json.gz", "error.json"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGES = os.path.dirname(os.path.dirname(_HERE))
+
+
+def _find_package() -> None:
+    """Nothing of this folder shadows a module of the program's; the package is found last."""
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+    if _PACKAGES not in map(os.path.abspath, sys.path):
+        sys.path.append(_PACKAGES)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run, capture, write."""
+    _find_package()
+    from kernel_compass.codec.step_capture_document import packed
+    from kernel_compass.errors import KernelCompassError
+    from kernel_compass.profiling.step_held import hold_step
+    from kernel_compass.profiling.step_measuring import captured
+    from kernel_compass.records.step_program import Program, ProgramKind
+
+    folder, kind, target, name, *arguments = argv
+    own = os.getpid()
+    try:
+        step = hold_step(Program(ProgramKind(kind), target, tuple(arguments)))
+        data = packed(captured(step, name, Path(folder)))
+    except KernelCompassError as error:
+        if os.getpid() != own:
+            raise
+        _write(Path(folder, ERROR), json.dumps(_told(error)).encode())
+        return 1
+    if os.getpid() == own:  # a fork of the program's that falls through writes nothing
+        _write(Path(folder, CAPTURE), data)
+    return step.exit_code
+
+
+def _told(error: Exception) -> dict[str, str]:
+    return {
+        "kind": type(error).__name__,
+        "cause": str(getattr(error, "cause", "")),
+        "found": error.found,  # type: ignore[attr-defined]
+        "remedy": error.remedy,  # type: ignore[attr-defined]
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

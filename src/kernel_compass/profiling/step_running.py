@@ -1,0 +1,139 @@
+"""Runs a user's program in this process, as Python itself would."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from kernel_compass.errors import ProfilingCause, ProfilingError, UsageError
+from kernel_compass.records.step_program import Program, ProgramKind
+
+
+def folder_of(program: Program) -> str:
+    """What the program's files are named relative to: the folder of its file, else the working
+    directory."""
+    file = program.file
+    return os.path.dirname(os.path.abspath(file)) if file else os.getcwd()
+
+
+def prepare(program: Program) -> None:
+    """`sys.argv` and `sys.path` as Python sets them."""
+    name = "-m" if program.kind is ProgramKind.MODULE else str(program.file)
+    sys.argv[:] = [name, *program.arguments]
+    sys.path.insert(0, folder_of(program))
+
+
+def run(program: Program) -> int:
+    """Run a script or a module to its end, whichever way it ends; its exit code.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+    """
+    try:
+        run_once(program)
+    except SystemExit as end:
+        return _code_of(end)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        print_error(error)
+        return 1
+    return 0
+
+
+def run_once(program: Program) -> None:
+    """Run a script or a module; whatever it raises comes through."""
+    if program.kind is ProgramKind.SCRIPT:
+        runpy.run_path(program.target, run_name="__main__")
+    else:
+        runpy.run_module(program.target, run_name="__main__", alter_sys=True)
+
+
+def entry_of(program: Program) -> Callable[[], Any]:
+    """The function of an entry.
+
+    Raises:
+        UsageError: there is no such file or function.
+        ProfilingError: the file fails.
+    """
+    file, name = Path(program.file or ""), program.function or ""
+    if not file.is_file():
+        raise UsageError(f"There is no file {file}.", "Write --entry FILE:FUNCTION.")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file} is no Python file.", "Write --entry FILE.py:FUNCTION.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        print_error(error)
+        raise failed(program, error) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        told = f"It has {', '.join(names[:8])}." if names else "It has no functions."
+        raise UsageError(f"{file} has no function {name!r}.", told)
+    return function  # type: ignore[no-any-return]
+
+
+def failed(program: Program, error: BaseException) -> ProfilingError:
+    """The program's own failure."""
+    found = f"{program.target} failed: {type(error).__name__}: {error}"
+    return ProfilingError(
+        ProfilingCause.TARGET_FAILED, found, "Its own messages stand above; run it by itself first."
+    )
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Nothing that is written to standard output or error comes out, nothing can be read: the
+    program's step is called more often than the program calls it."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    kept = [(number, os.dup(number)) for number in (0, 1, 2) if _is_open(number)]
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        for number, _ in kept:
+            os.dup2(null, number)
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        for number, before in kept:
+            os.dup2(before, number)
+            os.close(before)
+        os.close(null)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _code_of(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    print(end.code, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def print_error(error: BaseException) -> None:
+    """The traceback as the program alone would show it."""
+    frames = error.__traceback__
+    own = (os.path.dirname(os.path.abspath(__file__)), runpy.__file__, "<frozen ")
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(own):
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames or error.__traceback__)
