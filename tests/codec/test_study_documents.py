@@ -9,12 +9,13 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
-from optimizer.study_samples import ENVIRONMENT, entry, proposal, study, trial
+from optimizer.study_samples import ENVIRONMENT, entry, proposal, step_entry, study, trial
 
 from kernel_compass.codec import dispatch_table, study_document, trial_document
 from kernel_compass.errors import StudyError
 from kernel_compass.records.dispatch import DispatchTable, TokenRange
 from kernel_compass.records.problem import ProblemSource
+from kernel_compass.records.step_action import StepActionKind
 from kernel_compass.records.study import Interruption, RecordedStudy, StudyState, Tell
 from kernel_compass.records.trial import Candidate, Reason
 
@@ -30,15 +31,27 @@ TABLE = DispatchTable().merged(
     ],
     {"study-a": ENVIRONMENT, "study-b": ENVIRONMENT},
 )
+STEPS = TABLE.merged(
+    [],
+    {"study-s": ENVIRONMENT},
+    [
+        step_entry("product", files={}, added_bytes=7680),
+        step_entry("triton_config", trial=2),
+        step_entry(trial=3),
+        step_entry("compile_region", "study-b", 4, 1.3),
+        step_entry("step_graph", trial=4),
+    ],
+)
 DOCUMENTS = {
     "trial-1.json": (trial_document, trial(1, True)),
     "study-1.json": (study_document, RECORDED),
     "dispatch-table-1.json": (dispatch_table, TABLE),
+    "dispatch-table-2.json": (dispatch_table, STEPS),
 }
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_golden_file_of_version_1_loads_and_is_written_the_same(name):
+def test_the_golden_file_loads_and_is_written_the_same(name):
     codec, record = DOCUMENTS[name]
     data = (GOLDEN / name).read_bytes()
     assert codec.decode(data) == record
@@ -147,13 +160,51 @@ def test_the_canonical_export_has_no_name_times_or_paths():
     study_document.decode(exports[0])  # and it is a study's document
 
 
+def test_changes_to_steps_are_in_force_by_the_rules_of_products():
+    in_force = [one.reference for one in STEPS.steps]
+    assert len(STEPS.step_contributions) == 5 and "study-s:3" not in in_force
+    assert "study-b:4" in in_force
+    without = STEPS.without("study-b", 4)
+    assert "study-s:3" in [one.reference for one in without.steps]
+    assert dispatch_table.encode(STEPS.without("study-s")) != dispatch_table.encode(TABLE)
+    gone = STEPS.without("study-s").without("study-b", 4)
+    assert dispatch_table.encode(gone) == dispatch_table.encode(TABLE)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(step_entry(), trial=0),
+        replace(step_entry(), added_bytes=-1),
+        replace(step_entry(), speedup=replace(step_entry().speedup, low=9.0)),
+        replace(step_entry("product"), action=replace(step_entry("product").action,
+                candidate=None)),
+        replace(step_entry(), action=replace(step_entry().action, kind=StepActionKind.PRODUCT)),
+        replace(step_entry(), action=replace(step_entry().action, settings={"x": float("nan")})),
+        replace(step_entry("product"), action=replace(step_entry("product").action,
+                candidate=Candidate("own_decode", {}, "w99"))),
+        replace(step_entry(), action=replace(step_entry().action,
+                kind=StepActionKind.TRITON_CONFIG)),
+    ],
+)  # fmt: skip
+def test_a_change_to_a_step_that_contradicts_itself_is_not_written(wrong):
+    with pytest.raises(StudyError, match="contradicts itself"):
+        dispatch_table.encode(DispatchTable().merged([], {"study-s": ENVIRONMENT}, [wrong]))
+
+
+def test_version_1_has_no_steps():
+    found = json.loads(dispatch_table.encode(TABLE))
+    with pytest.raises(StudyError, match="no field `steps`"):
+        dispatch_table.decode(json.dumps({**found, "steps": []}))
+
+
 def test_the_schema_says_what_the_code_does():
-    jsonschema.validate(json.loads(dispatch_table.encode(TABLE)), dispatch_table.schema())
+    jsonschema.validate(json.loads(dispatch_table.encode(STEPS)), dispatch_table.schema())
     shipped, here = dispatch_table.schema(), msgspec.json.schema(dispatch_table.TableDocument)
     here["$defs"]["TableDocument"]["properties"]["schema"] = {"const": dispatch_table.SCHEMA}
     assert shipped["$defs"] == here["$defs"]
-    for key in ("entries", "studies", "outdone"):
-        wrong = json.loads(dispatch_table.encode(TABLE))
+    for key in ("entries", "studies", "outdone", "steps"):
+        wrong = json.loads(dispatch_table.encode(STEPS))
         del wrong[key]
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, dispatch_table.schema())

@@ -14,6 +14,13 @@ from kernel_compass.records.dispatch import (
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.problem import ProblemSource
 from kernel_compass.records.profile import Regime
+from kernel_compass.records.step_action import (
+    OutputError,
+    StepAction,
+    StepActionKind,
+    StepEntry,
+    StepTarget,
+)
 from kernel_compass.records.study import Study, StudyLimits, StudyRequest
 from kernel_compass.records.trial import (
     Action,
@@ -26,7 +33,7 @@ from kernel_compass.records.trial import (
     RegimeResult,
     Trial,
 )
-from kernel_compass.records.workload import Op
+from kernel_compass.records.workload import Op, Workload
 
 ENVIRONMENT = Environment(
     Device("NVIDIA H200", "9.0", 132, 50 << 20),
@@ -121,4 +128,38 @@ def entry(
         format_error_pct=2.1,
         added_bytes=1 << 20,
         files=files or {},
+    )
+
+
+ACTIONS = {
+    "product": StepAction(
+        StepActionKind.PRODUCT,
+        StepTarget("linear Mx80x96, M = 16", workload=Workload(Op.LINEAR, 1, 16, 96, 80)),
+        Candidate("own_decode", {"BLOCK_N": 64}, "w8a16_fp8", "own"),
+    ),
+    "triton_config": StepAction(
+        StepActionKind.TRITON_CONFIG,
+        StepTarget("kernel softmax", kernel="softmax", kernel_sha256="ab" * 32, shapes=((4, 8),)),
+        config={"BLOCK": 128, "num_warps": 8},
+    ),
+    "compile_region": StepAction(
+        StepActionKind.COMPILE_REGION,
+        StepTarget("function model.py:norm", function="model.py:norm"),
+        settings={"mode": "default", "dynamic": False},
+    ),
+    "step_graph": StepAction(StepActionKind.STEP_GRAPH, StepTarget("step", module="")),
+}
+
+
+def step_entry(kind="compile_region", study="study-s", trial=1, low=1.1, gpu=H200, **more):
+    return StepEntry(
+        ACTIONS[kind],
+        gpu,
+        "step.py",
+        more.pop("files", {"model.py": "cd" * 32}),
+        study,
+        trial,
+        Interval(low + 0.1, low, low + 0.2, 0.95),
+        (OutputError("output.logits", 0.25, 99.5, 0.001),),
+        **more,
     )

@@ -10,7 +10,7 @@ import signal
 import time
 
 import pytest
-from optimizer.study_samples import ENVIRONMENT, entry
+from optimizer.study_samples import ENVIRONMENT, entry, step_entry
 
 from kernel_compass.codec.dispatch_table import decode, encode
 from kernel_compass.errors import StudyError
@@ -80,6 +80,24 @@ def test_one_trial_is_reverted_alone_and_a_table_with_nothing_left_is_removed(pa
     assert lines[1]["entries"][0]["trial"] == 2  # what was taken out is not lost
 
 
+def test_changes_to_a_step_come_and_go_to_the_byte(path):
+    add(path, A)
+    before = path.read_bytes()
+    steps = [step_entry(), step_entry("step_graph", trial=2)]
+    merge(path, [], {"study-s": ENVIRONMENT}, steps)
+    assert b"dispatch-table/2" in path.read_bytes() and len(read_table(path).steps) == 2
+    _, taken = revert(path, "study-s", 2)
+    assert taken == (steps[1],)
+    revert(path, "study-s")
+    assert path.read_bytes() == before and b"dispatch-table/1" in before
+    revert(path, "study-a")
+    assert not path.exists()
+    merge(path, [], {"study-s": ENVIRONMENT}, steps)
+    assert revert(path, "study-s")[0].empty and not path.exists()
+    line = json.loads(path.with_name("compass.json.log").read_text().splitlines()[-1])
+    assert line["entries"] == [] and len(line["steps"]) == 2
+
+
 def test_what_is_not_in_the_table_cannot_be_reverted(path):
     add(path, A)
     before = path.read_bytes()
@@ -103,7 +121,8 @@ FOREIGN = {
     "half": OWN.encode()[:-20],
     "list": b"[]",
     "other schema": changed(OWN, schema="someone/else/1"),
-    "newer": changed(OWN, schema="kernel-compass/dispatch-table/2"),
+    "newer": changed(OWN, schema="kernel-compass/dispatch-table/3"),
+    "half a version 2": changed(OWN, schema="kernel-compass/dispatch-table/2"),
     "version 0": changed(OWN, schema="kernel-compass/dispatch-table/0"),
     "unknown key": changed(OWN, more=1),
     "edited": OWN.replace("  ", "    ").encode(),

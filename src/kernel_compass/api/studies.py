@@ -14,6 +14,7 @@ from kernel_compass.optimizer.ledger_home import LAST, find_study, studies_folde
 from kernel_compass.optimizer.ledger_memory import RejectionMemory
 from kernel_compass.records.dispatch import DispatchEntry, DispatchTable
 from kernel_compass.records.rejected import RejectedIdea
+from kernel_compass.records.step_action import StepEntry
 from kernel_compass.records.study import RecordedStudy
 
 __all__ = [
@@ -46,6 +47,8 @@ class Reverted:
     table: DispatchTable
     """As it is now; its file is removed where nothing is left."""
     entries: tuple[DispatchEntry, ...]
+    steps: tuple[StepEntry, ...] = ()
+    """Changes to steps that were taken out."""
 
 
 def list_studies() -> tuple[ListedStudy, ...]:
@@ -89,9 +92,11 @@ def revert_study(reference: str, table: Path) -> Reverted:
         StudyError: nothing in the table is of it; or the file cannot be used.
     """
     name, trial = _reference(reference)
-    known = {one.study for one in dispatch_file.read_table(table).contributions}
+    before = dispatch_file.read_table(table)
+    known = {one.study for one in before.all_entries}
     after, taken = dispatch_file.revert(table, _known(name, known), trial)
-    return Reverted(after, taken)
+    entries = tuple(one for one in taken if isinstance(one, DispatchEntry))
+    return Reverted(after, entries, tuple(one for one in taken if isinstance(one, StepEntry)))
 
 
 def rejected_ideas() -> tuple[RejectedIdea, ...]:

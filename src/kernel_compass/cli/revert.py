@@ -34,12 +34,15 @@ def revert(
     from kernel_compass import api
     from kernel_compass.codec.canonical import indented
     from kernel_compass.codec.dispatch_table import entry_part
+    from kernel_compass.codec.step_entry import step_part
     from kernel_compass.report.studies import reverted_text
 
     found = api.revert_study(reference, table)
-    left = len(found.table.entries)
+    left = len(found.table.entries) + len(found.table.steps)
     if json:
         taken = [entry_part(one) for one in found.entries]
-        emit(indented({"reverted": taken, "entries_left": left}).decode(), None)
+        steps = [step_part(one) for one in found.steps]
+        parts = {"reverted": taken, "reverted_steps": steps, "entries_left": left}
+        emit(indented(parts).decode(), None)
     else:
-        emit(reverted_text(found.entries, left, str(table)), None)
+        emit(reverted_text(found.entries, left, str(table), found.steps), None)

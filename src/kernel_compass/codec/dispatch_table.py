@@ -1,6 +1,8 @@
-"""A dispatch table as a `kernel-compass/dispatch-table/1` document, and back.
+"""A dispatch table as a `kernel-compass/dispatch-table/2` document, and back.
 
-`entries` are in force; `outdone` wait behind a better one and come back when that is reverted.
+A table without changes to steps is written as version 1, as it always was: what was merged into it
+can be taken out again to the byte, and older versions read it. `entries` are in force; `outdone`
+wait behind a better one and come back when that is reverted; `steps` holds both of its kind.
 Tokens are written `16` or `[65, 128]`.
 """
 
@@ -21,6 +23,7 @@ from kernel_compass.codec.canonical import (
     reshaped,
     versioned,
 )
+from kernel_compass.codec.step_entry import GpuDocument, StepEntryDocument, step_of, step_part
 from kernel_compass.codec.trial_document import (
     CandidateDocument,
     IntervalDocument,
@@ -43,9 +46,10 @@ from kernel_compass.records.trial import Candidate
 from kernel_compass.records.workload import Op
 
 NAME = "kernel-compass/dispatch-table"
-VERSION = 1
+VERSION = 2
 SCHEMA = f"{NAME}/{VERSION}"
-UPGRADES: Mapping[int, Upgrade] = {}
+SCHEMA_OF_PRODUCTS = f"{NAME}/1"
+"""Of a table without changes to steps."""
 _REMEDY = "Name a table that kernel-compass wrote; this file was left as it is."
 
 
@@ -57,14 +61,6 @@ class PatternDocument(Part):
     reduction: int
     columns: int
     tokens: list[int | tuple[int, int]]
-
-
-class GpuDocument(Part):
-    """`entries[].gpu`."""
-
-    name: str
-    capability: str
-    sm_count: int
 
 
 class WinDocument(Part):
@@ -97,6 +93,16 @@ class TableDocument(Part):
     studies: dict[str, EnvironmentDocument]
     entries: list[EntryDocument]
     outdone: list[EntryDocument]
+    steps: list[StepEntryDocument]
+
+
+def _with_steps(found: dict[str, Any]) -> dict[str, Any]:
+    if "steps" in found:
+        raise ValueError("version 1 has no field `steps`")
+    return {**found, "steps": []}
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: _with_steps}
 
 
 def encode(table: DispatchTable) -> bytes:
@@ -107,11 +113,13 @@ def encode(table: DispatchTable) -> bytes:
     """
     try:
         studies = {name: plain(one) for name, one in table.environments.items()}
+        steps = [step_part(one) for one in table.step_contributions]
         found = {
-            "schema": SCHEMA,
+            "schema": SCHEMA if steps else SCHEMA_OF_PRODUCTS,
             "studies": plain(reshaped(studies, dict[str, EnvironmentDocument])),
             "entries": [entry_part(one) for one in table.entries],
             "outdone": [entry_part(one) for one in table.outdone],
+            **({"steps": steps} if steps else {}),
         }
         return indented(found)
     except ValueError as error:
@@ -134,8 +142,8 @@ def decode(data: bytes | str, label: str = "This") -> DispatchTable:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of the documents."""
-    path = files("kernel_compass.codec").joinpath("schemas/dispatch-table-1.schema.json")
+    """The JSON Schema (draft 2020-12) of the documents of version 2."""
+    path = files("kernel_compass.codec").joinpath("schemas/dispatch-table-2.schema.json")
     result: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     return result
 
@@ -181,13 +189,15 @@ def entry_of(found: Any) -> DispatchEntry:
 def _table(document: TableDocument) -> DispatchTable:
     found = [entry_of(plain(one)) for one in (*document.entries, *document.outdone)]
     environments = reshaped(plain(document.studies), dict[str, Environment])
-    names = [(one.reference, one.place) for one in found]
-    if len(set(names)) < len(names):
-        raise ValueError("two of its entries are of one trial and for the same product")
-    table = ordered(found, environments)
+    steps = [step_of(plain(one)) for one in document.steps]
+    for of in (found, steps):
+        names = [(one.reference, one.place) for one in of]
+        if len(set(names)) < len(names):
+            raise ValueError("two of its entries are of one trial and for the same product")
+    table = ordered(found, environments, steps)
     if len(table.entries) != len(document.entries):
         raise ValueError("an entry in force is for the same product as a better one")
-    if set(environments) != {one.study for one in found}:
+    if set(environments) != {one.study for one in table.all_entries}:
         raise ValueError("its studies are not those of its entries")
     return table
 

@@ -20,11 +20,15 @@ from pathlib import Path
 from kernel_compass.codec.canonical import compact
 from kernel_compass.codec.dispatch_table import decode, encode, entry_part
 from kernel_compass.codec.json_reading import file_bytes
+from kernel_compass.codec.step_entry import step_part
 from kernel_compass.errors import StudyError, shortened
 from kernel_compass.records.dispatch import DispatchEntry, DispatchTable
 from kernel_compass.records.environment import Environment
+from kernel_compass.records.step_action import StepEntry
 
 LOG_SCHEMA = "kernel-compass/dispatch-log/1"
+Entry = DispatchEntry | StepEntry
+"""A product, or a change to a step."""
 
 
 def read_table(path: Path) -> DispatchTable:
@@ -37,14 +41,18 @@ def read_table(path: Path) -> DispatchTable:
 
 
 def merge(
-    path: Path, entries: Sequence[DispatchEntry], environments: Mapping[str, Environment]
+    path: Path,
+    entries: Sequence[DispatchEntry],
+    environments: Mapping[str, Environment],
+    steps: Sequence[StepEntry] = (),
 ) -> DispatchTable:
     """Add entries to a table; what other studies contributed stays, the better one is in force.
 
     Args:
         path: the file; made where there is none.
-        entries: to add; none = nothing is written.
+        entries: products to add; nothing to add = nothing is written.
         environments: where their studies measured.
+        steps: changes to steps to add.
 
     Returns:
         The table as it is now.
@@ -53,18 +61,18 @@ def merge(
         StudyError: the file is none of this tool's, was edited, or cannot be written.
     """
     path = path.resolve()
-    if not entries:
+    if not entries and not steps:
         return read_table(path) if path.exists() else DispatchTable()
 
-    def change(table: DispatchTable) -> tuple[DispatchTable, Sequence[DispatchEntry]]:
-        return table.merged(entries, environments), entries
+    def change(table: DispatchTable) -> tuple[DispatchTable, Sequence[Entry]]:
+        return table.merged(entries, environments, steps), [*entries, *steps]
 
     return _changed(path, "merge", change)[0]
 
 
 def revert(
     path: Path, study: str, trial: int | None = None
-) -> tuple[DispatchTable, tuple[DispatchEntry, ...]]:
+) -> tuple[DispatchTable, tuple[Entry, ...]]:
     """Take out what a study, or one trial of it, contributed.
 
     Returns:
@@ -77,8 +85,8 @@ def revert(
     path = path.resolve()
     _bytes(path)  # there must be a table before there is a log beside it
 
-    def change(table: DispatchTable) -> tuple[DispatchTable, Sequence[DispatchEntry]]:
-        taken = table.of(study, trial)
+    def change(table: DispatchTable) -> tuple[DispatchTable, Sequence[Entry]]:
+        taken: list[Entry] = [*table.of(study, trial), *table.steps_of(study, trial)]
         if not taken:
             raise _nothing_of(path, table, study, trial)
         return table.without(study, trial), taken
@@ -87,12 +95,10 @@ def revert(
     return table, tuple(taken)
 
 
-_Change = Callable[[DispatchTable], tuple[DispatchTable, Sequence[DispatchEntry]]]
+_Change = Callable[[DispatchTable], tuple[DispatchTable, Sequence[Entry]]]
 
 
-def _changed(
-    path: Path, action: str, change: _Change
-) -> tuple[DispatchTable, Sequence[DispatchEntry]]:
+def _changed(path: Path, action: str, change: _Change) -> tuple[DispatchTable, Sequence[Entry]]:
     """Change a table, alone; the line of the log is on the disk before the table is."""
     try:
         if os.path.lexists(path):
@@ -104,10 +110,10 @@ def _changed(
             after, entries = change(before)
             data = encode(after)
             _append(log, action, entries)
-            if after.contributions:
-                _replace(path, data)
-            else:
+            if after.empty:
                 path.unlink(missing_ok=True)
+            else:
+                _replace(path, data)
             return after, entries
     except OSError as error:
         found = f"{path} cannot be changed: {error.strerror or error}."
@@ -153,11 +159,12 @@ def _log(path: Path) -> Iterator[int]:
         os.close(log)
 
 
-def _append(log: int, action: str, entries: Sequence[DispatchEntry]) -> None:
+def _append(log: int, action: str, entries: Sequence[Entry]) -> None:
     size = os.fstat(log).st_size
     torn = size > 0 and os.pread(log, 1, size - 1) != b"\n"  # a kill in the middle of a line
     try:
-        parts = [entry_part(one) for one in entries]
+        parts = [entry_part(one) for one in entries if isinstance(one, DispatchEntry)]
+        steps = [step_part(one) for one in entries if isinstance(one, StepEntry)]
     except ValueError as error:
         raise StudyError(f"An entry contradicts itself: {error}.", "Nothing was written.") from None
     line = {
@@ -165,6 +172,7 @@ def _append(log: int, action: str, entries: Sequence[DispatchEntry]) -> None:
         "action": action,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "entries": parts,
+        **({"steps": steps} if steps else {}),
     }
     os.write(log, (b"\n" if torn else b"") + compact(line) + b"\n")
     os.fsync(log)
@@ -189,7 +197,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 def _nothing_of(path: Path, table: DispatchTable, study: str, trial: int | None) -> StudyError:
     what = study if trial is None else f"{study}:{trial}"
-    known = sorted({one.reference for one in table.contributions})
+    known = sorted({one.reference for one in table.all_entries})
     return StudyError(
         f"Nothing in {path} is of {shortened(what)}.",
         f"It holds {', '.join(known[:10])}{' ...' if len(known) > 10 else ''}.",

@@ -2,7 +2,8 @@
 
 A table is a set of entries, each contributed by one trial of one study. For one product, GPU and
 set of tokens the best entry is in force and the others wait: so the order in which studies were
-merged decides nothing, and taking a study out leaves what would be there without it.
+merged decides nothing, and taking a study out leaves what would be there without it. Changes to a
+program's step stand beside the products, by the same rules.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Candidate
 from kernel_compass.records.workload import Op, Workload
+
+if TYPE_CHECKING:
+    from kernel_compass.records.step_action import StepEntry
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,8 @@ class DispatchTable:
     """In an order of their own (`ordered`), which does not depend on when they came."""
     environments: Mapping[str, Environment] = field(default_factory=dict)
     """Where each study measured, by its identifier."""
+    step_contributions: tuple[StepEntry, ...] = ()
+    """Changes to steps, those that are outdone too; in an order of their own."""
 
     @property
     def entries(self) -> tuple[DispatchEntry, ...]:
@@ -154,43 +161,69 @@ class DispatchTable:
         return tuple(best.values())
 
     @property
+    def steps(self) -> tuple[StepEntry, ...]:
+        """Changes to steps in force: of one kind for one target of a program, the best."""
+        best: dict[object, StepEntry] = {}
+        for entry in self.step_contributions:
+            best.setdefault(entry.place, entry)
+        return tuple(best.values())
+
+    @property
     def outdone(self) -> tuple[DispatchEntry, ...]:
         """Those that wait behind a better one."""
         in_force = set(map(id, self.entries))
         return tuple(one for one in self.contributions if id(one) not in in_force)
 
+    @property
+    def all_entries(self) -> tuple[DispatchEntry | StepEntry, ...]:
+        """All contributions of both sorts."""
+        return self.contributions + self.step_contributions
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in it."""
+        return not self.contributions and not self.step_contributions
+
     def merged(
-        self, entries: Iterable[DispatchEntry], environments: Mapping[str, Environment]
+        self,
+        entries: Iterable[DispatchEntry],
+        environments: Mapping[str, Environment],
+        steps: Iterable[StepEntry] = (),
     ) -> DispatchTable:
         """The table with these as well; an entry of the same trial and place is replaced."""
         known = {(one.reference, one.place): one for one in self.contributions}
         known |= {(one.reference, one.place): one for one in entries}
-        return ordered(known.values(), {**self.environments, **environments})
+        changes = {(one.reference, one.place): one for one in self.step_contributions}
+        changes |= {(one.reference, one.place): one for one in steps}
+        found = {**self.environments, **environments}
+        return ordered(known.values(), found, changes.values())
 
     def without(self, study: str, trial: int | None = None) -> DispatchTable:
         """The table as it would be had this study, or this trial of it, added nothing."""
-        kept = [
-            one
-            for one in self.contributions
-            if one.study != study or (trial is not None and one.trial != trial)
-        ]
-        return ordered(kept, self.environments)
+        kept = [one for one in self.contributions if not _is_of(one, study, trial)]
+        steps = [one for one in self.step_contributions if not _is_of(one, study, trial)]
+        return ordered(kept, self.environments, steps)
 
     def of(self, study: str, trial: int | None = None) -> tuple[DispatchEntry, ...]:
         """What a study, or one trial of it, contributed."""
-        return tuple(
-            one for one in self.contributions if one.study == study and trial in (None, one.trial)
-        )
+        return tuple(one for one in self.contributions if _is_of(one, study, trial))
+
+    def steps_of(self, study: str, trial: int | None = None) -> tuple[StepEntry, ...]:
+        """Which changes to steps a study, or one trial of it, contributed."""
+        return tuple(one for one in self.step_contributions if _is_of(one, study, trial))
 
 
 def ordered(
-    entries: Iterable[DispatchEntry], environments: Mapping[str, Environment]
+    entries: Iterable[DispatchEntry],
+    environments: Mapping[str, Environment],
+    steps: Iterable[StepEntry] = (),
 ) -> DispatchTable:
     """A table of entries in its order, with the environments of their studies alone."""
     found = sorted(entries, key=lambda one: (_place_key(one), _rank(one)))
-    studies = {one.study for one in found}
+    changes = sorted(steps, key=lambda one: (one.place, -one.speedup.low, one.study, one.trial))
+    studies = {one.study for one in found} | {one.study for one in changes}
     kept = {study: environments[study] for study in sorted(studies) if study in environments}
-    return DispatchTable(tuple(found), kept)
+    return DispatchTable(tuple(found), kept, tuple(changes))
 
 
 def token_objection(tokens: tuple[TokenRange, ...]) -> str | None:
@@ -203,6 +236,10 @@ def token_objection(tokens: tuple[TokenRange, ...]) -> str | None:
     if any(a.high >= b.low for a, b in pairwise(tokens)):
         return "its ranges of tokens are not ascending and apart"
     return None
+
+
+def _is_of(entry: DispatchEntry | StepEntry, study: str, trial: int | None) -> bool:
+    return entry.study == study and trial in (None, entry.trial)
 
 
 def _rank(entry: DispatchEntry) -> tuple[float, str, int]:

@@ -157,3 +157,13 @@ class StepEntry:
     def reference(self) -> str:
         """`STUDY:TRIAL`."""
         return f"{self.study}:{self.trial}"
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What one entry alone may be in force for."""
+        at = self.action.target
+        named = (at.what, at.module, at.module_class, at.function, at.kernel, at.kernel_sha256)
+        product = at.workload.shape_text if at.workload is not None else ""
+        order = list(StepActionKind).index(self.action.kind)
+        where = (self.program, f"{order}", *(one or "" for one in named), product)
+        return (*where, str(at.shapes), self.gpu.text)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.rejected import RejectedIdea
+from kernel_compass.records.step_action import StepEntry
 from kernel_compass.records.study import RecordedStudy, StudyState
 from kernel_compass.records.trial import Outcome, RegimeResult, Trial
 from kernel_compass.report.phrases import count_text, plain
@@ -64,9 +65,12 @@ def study_text(recorded: RecordedStudy) -> str:
     return "\n".join(lines) + "\n"
 
 
-def reverted_text(entries: Iterable[DispatchEntry], left: int, table: str) -> str:
+def reverted_text(
+    entries: Iterable[DispatchEntry], left: int, table: str, steps: Iterable[StepEntry] = ()
+) -> str:
     """What was taken out of a table."""
     taken = [f"  {one.reference}  {one.pattern.text}  {_entry_name(one)}" for one in entries]
+    taken += [f"  {one.reference}  {one.program}: {one.action.text}" for one in steps]
     rest = f"{left} of others in force" if left else "nothing left, file removed"
     return "\n".join([f"Reverted in {table} ({rest}):", *taken]) + "\n"
 
