@@ -8,45 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_compass.codec.canonical import Part, plain, reshaped
-from kernel_compass.codec.trial_document import CandidateDocument, ConfigDocument, check_interval
-from kernel_compass.records.step_action import StepAction, StepEntry, StepTrial
-from kernel_compass.records.step_study import StepFinal, StepStudy
+from kernel_compass.codec.canonical import plain, reshaped
+from kernel_compass.codec.step_entry import ActionDocument, step_of
+from kernel_compass.codec.trial_document import check_interval
+from kernel_compass.records.step_action import StepAction, StepTrial
+from kernel_compass.records.step_study import StepStudy
 from kernel_compass.records.trial import Outcome
-
-
-class WorkloadDocument(Part):
-    """`target.workload`."""
-
-    op: str
-    heads: int
-    tokens: int
-    reduction: int
-    columns: int
-    name: str | None
-
-
-class TargetDocument(Part):
-    """`action.target`."""
-
-    what: str
-    module: str | None
-    module_class: str | None
-    function: str | None
-    kernel: str | None
-    kernel_sha256: str | None
-    workload: WorkloadDocument | None
-    shapes: list[list[int]]
-
-
-class ActionDocument(Part):
-    """An action."""
-
-    kind: str
-    target: TargetDocument
-    candidate: CandidateDocument | None
-    config: ConfigDocument
-    settings: dict[str, int | float | str | bool]
 
 
 def action_part(action: StepAction) -> Any:
@@ -96,38 +63,6 @@ def step_trial_of(found: Any) -> StepTrial:
     return trial
 
 
-def step_entry_part(entry: StepEntry) -> Any:
-    """An entry in plain values.
-
-    Raises:
-        ValueError: it contradicts itself.
-    """
-    found = plain(entry)
-    step_entry_of(found)
-    return found
-
-
-def step_entry_of(found: Any) -> StepEntry:
-    """The entry in such a part.
-
-    Raises:
-        ValueError: it is none, or contradicts itself.
-    """
-    action_of(found["action"])
-    entry = reshaped(found, StepEntry)
-    check_interval(entry.speedup)
-    return entry
-
-
-def final_of(found: Any) -> StepFinal:
-    """What the fresh processes found.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return reshaped(found, StepFinal)
-
-
 def step_study_part(study: StepStudy) -> Any:
     """All that a study over a step holds beside its trials.
 
@@ -148,5 +83,5 @@ def step_study_of(found: Any) -> StepStudy:
     for one in found["steps"]:
         step_trial_of(one)
     for one in found["entries"]:
-        step_entry_of(one)
+        step_of(one)
     return reshaped(found, StepStudy)

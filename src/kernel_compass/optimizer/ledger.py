@@ -21,11 +21,8 @@ from typing import Any
 
 from kernel_compass.codec.canonical import compact, plain
 from kernel_compass.codec.dispatch_table import entry_part
-from kernel_compass.codec.step_trial_document import (
-    step_entry_part,
-    step_study_part,
-    step_trial_part,
-)
+from kernel_compass.codec.step_entry import step_part
+from kernel_compass.codec.step_trial_document import step_study_part, step_trial_part
 from kernel_compass.codec.study_document import study_part
 from kernel_compass.codec.trial_document import encode_line, proposal_part
 from kernel_compass.errors import StudyError
@@ -395,7 +392,7 @@ def _interrupted(number: int, one: Begun, detail: str, blamed: bool) -> _Found:
 def _step_part(found: StepTrial | StepEntry) -> Any:
     try:
         if isinstance(found, StepEntry):
-            return step_entry_part(found)
+            return step_part(found)
         return step_trial_part(found)
     except ValueError as error:
         raise _misuse(f"A change cannot be recorded: {error}") from None

@@ -7,11 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.codec.dispatch_table import entry_of
-from kernel_compass.codec.step_trial_document import (
-    step_entry_of,
-    step_study_of,
-    step_trial_of,
-)
+from kernel_compass.codec.step_entry import step_of
+from kernel_compass.codec.step_trial_document import step_study_of, step_trial_of
 from kernel_compass.codec.study_document import study_of
 from kernel_compass.codec.trial_document import decode as decode_trial
 from kernel_compass.codec.trial_document import proposal_of
@@ -149,7 +146,7 @@ class Fold:
         self.step = replace(before, steps=(*before.steps, trial))
 
     def _apply_step_entry(self, found: Any, _row: Row) -> None:
-        entry = step_entry_of(found)
+        entry = step_of(found)
         if entry.trial not in self.ended:
             raise ValueError(f"an entry is of trial {entry.trial}, which has not ended")
         before = self.step or StepStudy()
