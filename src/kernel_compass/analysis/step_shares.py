@@ -1,4 +1,4 @@
-"""What a step's time is made of: shares of kernels, headroom, and the products among its operators."""
+"""What a step's time is made of: shares of kernels, headroom, the products among its operators."""
 
 from __future__ import annotations
 

@@ -133,12 +133,13 @@ def _report(trace: Trace, label: str | None, word: str | None) -> Report:
     except CalibrationError as error:
         notes.append(f"no bandwidth is judged: {error.found}")
     fixed = FixedCost.of(machine.t0_graph_us.value)
-    report = report_timeline(trace, label, ceilings, _floor(machine), fixed)
+    report = report_timeline(trace, label, ceilings, floor_by(machine), fixed)
     warnings = (*report.warnings, *notes)
     return replace(report, warnings=warnings, calibration=machine.name)
 
 
-def _floor(machine: Calibration) -> Floor:
+def floor_by(machine: Calibration) -> Floor:
+    """The least time of an operator's traffic by a calibration."""
     floors = Floors(machine)
 
     def floor_us(traffic: Traffic, regime: Regime) -> float | None:

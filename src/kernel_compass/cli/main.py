@@ -14,6 +14,7 @@ import typer
 from kernel_compass import __version__
 from kernel_compass.cli.advise import advise
 from kernel_compass.cli.calibrate import calibrate
+from kernel_compass.cli.capture import capture
 from kernel_compass.cli.diagnose import diagnose
 from kernel_compass.cli.doctor import doctor
 from kernel_compass.cli.exit_codes import EXIT_CODES_TEXT, ExitCode, Failures, exit_code_of
@@ -48,6 +49,9 @@ app.command(
     short_help="A program to a report: why its kernels are slow.",
     epilog=EXIT_CODES_TEXT,
 )(profile)
+app.command(
+    short_help="A program's step: kernels, operators, lines, groups.", epilog=EXIT_CODES_TEXT
+)(capture)
 app.command(short_help="Nsight Compute files to a report.", epilog=EXIT_CODES_TEXT)(diagnose)
 app.command(short_help="Which number format can pay, without a GPU.", epilog=EXIT_CODES_TEXT)(
     advise

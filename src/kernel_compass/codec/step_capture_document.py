@@ -186,16 +186,17 @@ def check(capture: StepCapture) -> None:
     Raises:
         ValueError: it is one.
     """
-    for what, parts in (
-        ("operator", capture.ops),
-        ("launch", capture.launches),
-        ("region", capture.regions),
-    ):
-        indices = [one.index for one in parts]  # type: ignore[attr-defined]
+    numbered = {
+        "operators": [one.index for one in capture.ops],
+        "launches": [one.index for one in capture.launches],
+        "regions": [one.index for one in capture.regions],
+    }
+    for what, indices in numbered.items():
         if indices != list(range(len(indices))):
-            raise ValueError(f"its {what}s are not numbered in order")
-    for place, one in enumerate((*capture.ops, *capture.launches)):
-        _check_reference(one.region, len(capture.regions), f"the region of part {place}")
+            raise ValueError(f"its {what} are not numbered in order")
+    inside = [*(one.region for one in capture.ops), *(one.region for one in capture.launches)]
+    for place in inside:
+        _check_reference(place, len(capture.regions), "the region of an operator or launch")
     for kernel in capture.kernels:
         _check_reference(kernel.op, len(capture.ops), f"the operator of {kernel.name}")
         _check_reference(kernel.launch, len(capture.launches), f"the launch of {kernel.name}")

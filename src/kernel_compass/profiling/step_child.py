@@ -2,8 +2,8 @@
 
     python step_child.py FOLDER KIND TARGET NAME [ARGS...]
 
-FOLDER gets `capture.json.gz` and, on a GPU, the traces; or `error.json`, which says what went wrong.
-The exit code is the program's.
+FOLDER gets `capture.json.gz` and, on a GPU, the traces; or `error.json`, which says what went
+wrong. The exit code is the program's.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 CAPTURE, ERROR = "capture.json.gz", "error.json"
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_PACKAGES = os.path.dirname(os.path.dirname(_HERE))
+_HERE = Path(__file__).resolve().parent
+_PACKAGES = _HERE.parent.parent
 
 
 def _find_package() -> None:
     """Nothing of this folder shadows a module of the program's; the package is found last."""
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
-    if _PACKAGES not in map(os.path.abspath, sys.path):
-        sys.path.append(_PACKAGES)
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
+    if _PACKAGES not in [Path(entry).resolve() for entry in sys.path]:
+        sys.path.append(str(_PACKAGES))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,7 +158,7 @@ def hold_step(program: Program) -> HeldStep:
     running.prepare(program)
     with functions.installed():
         held = _run(program, torch, lines, functions, watcher)
-    held.own = () if program.file is None else (os.path.abspath(program.file),)
+    held.own = () if program.file is None else (str(Path(program.file).absolute()),)
     held.not_handled += [*watcher.not_handled, *graph_breaks(lines)]
     held.settle()
     return held
@@ -209,7 +208,7 @@ def _whole(program: Program, torch: Any, lines: Lines, functions: CompiledFuncti
         except SystemExit:
             return
 
-    held = HeldStep(os.path.basename(program.target), torch, lines, functions, again, {})
+    held = HeldStep(Path(program.target).name, torch, lines, functions, again, {})
     held.notes.append("no module and no compiled function is called: the whole program is the step")
     return held
 

@@ -87,7 +87,8 @@ class Lines:
     def is_programs_own(self, file: str) -> bool:
         """Whether it lies in the program's folder and is no installed package."""
         path = os.path.realpath(file)
-        return path.startswith(self.root + os.sep) and not path.startswith(self._sites)
+        inside = path.startswith(self.root + os.sep) and not path.startswith(self._sites)
+        return inside and Path(path).is_file()
 
     def _of(self, frame: FrameType | None) -> SourceLine | None:
         while frame is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -183,8 +184,7 @@ def _timed_on_gpu(step: HeldStep) -> Times:
         call()
     events[-1].record()
     torch.cuda.synchronize()
-    pairs = zip(events, events[1:], strict=False)
-    taken = [a.elapsed_time(b) * 1e3 for a, b in pairs]
+    taken = [a.elapsed_time(b) * 1e3 for a, b in pairwise(events)]
     step.reset()
     return Times(median(taken), count)
 

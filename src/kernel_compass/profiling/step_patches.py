@@ -106,7 +106,7 @@ def custom_autograd(torch: Any, told: Callable[[Any], None]) -> Iterator[None]:
     compiling = torch.compiler.is_compiling
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if not compiling() and not cls.__module__.partition(".")[0] == "torch":
+        if not compiling() and cls.__module__.partition(".")[0] != "torch":
             told(cls)
         return original(cls, *args, **kwargs)
 
@@ -152,7 +152,7 @@ def _worker() -> Any:
     """What a pool's threads run: it outlives a step, so nothing is put around it."""
     from concurrent.futures import thread
 
-    return thread._worker  # type: ignore[attr-defined]
+    return thread._worker
 
 
 def _target(thread: threading.Thread) -> str:

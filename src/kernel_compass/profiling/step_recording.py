@@ -94,7 +94,9 @@ class Recorder:
     ) -> None:
         self._torch = torch
         self._lines, self._storages, self._functions = lines, storages, functions
-        self._names = {storages.number(tensor): name for name, tensor in reversed(names.items())}
+        self._names = {
+            storages.number(tensor): name for name, tensor in reversed(list(names.items()))
+        }
         self._modules = {id(module): name for name, module in modules.items()}
         self._held = modules  # so that no other module gets the id of one of these
         self._kept: set[int] = {

@@ -20,7 +20,7 @@ def folder_of(program: Program) -> str:
     """What the program's files are named relative to: the folder of its file, else the working
     directory."""
     file = program.file
-    return os.path.dirname(os.path.abspath(file)) if file else os.getcwd()
+    return str(Path(file).absolute().parent if file else Path.cwd())
 
 
 def prepare(program: Program) -> None:
@@ -51,7 +51,7 @@ def run(program: Program) -> int:
 def run_once(program: Program) -> None:
     """Run a script or a module; whatever it raises comes through."""
     if program.kind is ProgramKind.SCRIPT:
-        runpy.run_path(program.target, run_name="__main__")
+        runpy.run_path(str(Path(program.target).absolute()), run_name="__main__")
     else:
         runpy.run_module(program.target, run_name="__main__", alter_sys=True)
 
@@ -133,7 +133,7 @@ def _code_of(end: SystemExit) -> int:
 def print_error(error: BaseException) -> None:
     """The traceback as the program alone would show it."""
     frames = error.__traceback__
-    own = (os.path.dirname(os.path.abspath(__file__)), runpy.__file__, "<frozen ")
+    own = (str(Path(__file__).resolve().parent), runpy.__file__, "<frozen ")
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(own):
         frames = frames.tb_next
     traceback.print_exception(type(error), error, frames or error.__traceback__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from kernel_compass.records.step_capture import StepTensor
@@ -16,9 +17,7 @@ class Storages:
     """Numbers for storages, each of them its own as long as this object lives."""
 
     def __init__(self, torch: Any) -> None:
-        from torch.multiprocessing.reductions import StorageWeakRef
-
-        self._weak = StorageWeakRef
+        self._weak = import_module("torch.multiprocessing.reductions").StorageWeakRef
         self._torch = torch
         self._numbers: dict[int, int] = {}
         # A weak reference holds the number of a storage, not its memory: none is given twice.
@@ -138,6 +137,7 @@ class Snapshots:
 
     def save(self, tensor: Any, storage: int) -> None:
         """Keep a tensor's contents unless the same view of it is kept."""
+        key: tuple[Any, ...]
         try:
             key = (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         except (RuntimeError, NotImplementedError):
@@ -155,6 +155,9 @@ class Snapshots:
     def restore(self) -> None:
         """Put everything back; overlapping views from the last to the first."""
         for view, kept in reversed(self._saved):
-            with self._torch.inference_mode(view.is_inference()), self._torch.no_grad():
-                with suppress(RuntimeError):  # memory that a freed graph owned
-                    view.copy_(kept)
+            with (
+                self._torch.inference_mode(view.is_inference()),
+                self._torch.no_grad(),
+                suppress(RuntimeError),  # memory that a freed graph owned
+            ):
+                view.copy_(kept)
