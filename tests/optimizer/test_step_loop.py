@@ -251,7 +251,7 @@ def test_a_plan_orders_by_predicted_gain_and_measures_nothing():
 
 def test_a_win_that_arrives_has_not_vanished(tmp_path):
     near = Interval(1.09, 1.05, 1.13, 0.95)
-    found = ProductFound("study-p", Candidate("own_decode"), {"warm": near})
+    found = ProductFound("study-p", Candidate("own_decode", {}, "bf16"), {"warm": near})
     _, recorded = run(tmp_path / "a", FakeBench(product=found))
     (trial,) = [o for o in recorded.step.steps if o.proposal.action.kind is KIND.PRODUCT]
     assert vanished(trial) is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from kernel_compass.analysis.op_names import target_of
 from kernel_compass.api import step_tasks
 from kernel_compass.api.optimizing import optimize, study_request
-from kernel_compass.api.step_capturing import capture_program, capture_task_answer, shown_name
+from kernel_compass.api.step_capturing import capture_in, capture_program, shown_name
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import (
     KernelCompassError,
@@ -42,6 +43,7 @@ _REASONS = {
     MeasurementCause.WORKER_DIED: Reason.CRASHED,
     MeasurementCause.CALLABLE_FAILED: Reason.RAISED,
 }
+STDERR = 2
 CPU = "cpu"
 HIDE_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
 NO_PRODUCTS = "products are studied on a GPU alone"
@@ -79,14 +81,17 @@ class ProgramBench:
         if not accepted:
             with _visible(self._environment()):
                 found = capture_program(
-                    self.program, self.calibration, self.options.start_timeout_s
+                    self.program,
+                    self.calibration,
+                    self.options.start_timeout_s,
+                    target_stdout=STDERR,
                 )
             self._in_graph = found.in_graph
             return found
         with tempfile.TemporaryDirectory(prefix="kernel-compass-") as place:
             asked = {**self._asked(accepted), "place": place, "name": shown_name(self.program)}
             self._run("capture_task", asked)
-            return capture_task_answer(Path(place), self.calibration)
+            return capture_in(Path(place), self.calibration)
 
     def study(self, workload: Workload, dtype: str) -> ProductFound:
         """Run a study of the product alone, with its own ledger."""
@@ -174,19 +179,15 @@ def _reason(error: KernelCompassError) -> Reason:
     return Reason.RAISED
 
 
-class _visible:
+@contextmanager
+def _visible(variables: Mapping[str, str]) -> Iterator[None]:
     """Variables set while a process is started."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = dict(variables)
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in self._variables}
-        os.environ.update(self._variables)
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:

@@ -1,4 +1,4 @@
-"""`optimize` over a user's program: wires capture, actions, measuring and the ledger to the loop."""
+"""`optimize` over a user's program: wires capture, actions, measuring, the ledger to the loop."""
 
 from __future__ import annotations
 
@@ -315,9 +315,7 @@ def _entry(capture: StepCapture, study: str, trial: StepTrial, final: StepFinal)
     assert speedup is not None, "kept for its speed"
     return StepEntry(
         action,
-        GpuModel(
-            device.name or "CPU", device.compute_capability or "0.0", device.sm_count or 1
-        ),
+        GpuModel(device.name or "CPU", device.compute_capability or "0.0", device.sm_count or 1),
         capture.program,
         files,
         study,
@@ -392,7 +390,7 @@ def asked_of(request: StudyRequest) -> StepAsked:
 def _program_of(request: StudyRequest) -> Program:
     arguments = request.source.arguments
     words = [str(v) for k, v in sorted(arguments.items()) if k.startswith("argument")]
-    return Program(ProgramKind(arguments["program"]), request.source.target, tuple(words))
+    return Program(ProgramKind(str(arguments["program"])), request.source.target, tuple(words))
 
 
 def checked_program(request: StudyRequest) -> Program:

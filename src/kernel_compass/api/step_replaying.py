@@ -40,9 +40,7 @@ def replay_step(
     where = device or asked.device
     asked = replace(asked, device=where)
     if where.startswith(RECORDED):
-        bench: StepBench = recorded_bench(
-            step_recording.read(Path(where.removeprefix(RECORDED)))
-        )
+        bench: StepBench = recorded_bench(step_recording.read(Path(where.removeprefix(RECORDED))))
     else:
         program = checked_program(recorded.study.request)
         bench = ProgramBench(program, asked.options, asked.budget_pct, where)

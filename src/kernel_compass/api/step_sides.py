@@ -156,8 +156,7 @@ def reads_integers(step: Step) -> bool:
     """Whether the step is given integers: tokens."""
     given = tensors_of([list(step.args), dict(step.kwargs)])
     return any(
-        not one.is_floating_point() and not one.is_complex() and one.numel() > 0
-        for _, one in given
+        not one.is_floating_point() and not one.is_complex() and one.numel() > 0 for _, one in given
     )
 
 

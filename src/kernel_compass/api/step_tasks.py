@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,9 +27,11 @@ from kernel_compass.api.step_sides import (
     results,
 )
 from kernel_compass.codec.canonical import plain, reshaped
+from kernel_compass.codec.step_capture_document import packed
 from kernel_compass.errors import KernelCompassError, MeasurementError, shortened
-from kernel_compass.measurement.step_timer import StepTimer
-from kernel_compass.profiling.step_measuring import environment
+from kernel_compass.measurement.step_timer import SETTLE, StepTimer
+from kernel_compass.profiling.step_child import CAPTURE
+from kernel_compass.profiling.step_measuring import captured, environment
 from kernel_compass.profiling.step_running import silenced
 from kernel_compass.records.comparison import Decision, Rule
 from kernel_compass.records.step_action import StepAction
@@ -65,7 +68,7 @@ class _Asked:
         """Open the program: from here on it is the step's process."""
         options = reshaped(a["options"], StepOptions)
         os.chdir(a["folder"])
-        step = open_step(reshaped(a["program"], Program))
+        step: Any = open_step(reshaped(a["program"], Program))
         refuse_cpu_graph(step, a["in_graph"])
         tell({"phase": "open", "step": step.name})
         budget = OutputBudget(a["budget_pct"], options.top1_pct, options.kl_nats)
@@ -80,6 +83,28 @@ class _Asked:
         """Times the step."""
         here = environment(self.step.torch, on_gpu(self.step))
         return StepTimer(clock_of(self.step, here, before, self.in_graph))
+
+
+def capture_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """The step captured with what was accepted on; the capture and its traces go to a folder.
+
+    Args:
+        arguments: those of all tasks, `place` (the folder), and the program's `name`.
+        tell: told when the program is open.
+    """
+    asked = _Asked.of(arguments, tell)
+    place = Path(arguments["place"])
+    side = AppliedSide(asked.step, asked.accepted)
+    with silenced():
+        side.put_on()
+        try:
+            for _ in range(SETTLE):
+                asked.step.call()
+            found = captured(asked.step, arguments["name"], place)
+        finally:
+            side.take_off()
+    (place / CAPTURE).write_bytes(packed(found))
+    return {}
 
 
 def attempt_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -140,12 +165,8 @@ def _attempted(asked: _Asked, action: StepAction, tell: Tell) -> StepTried:
     tell({"phase": "run"})
     try:
         found = _compared(asked, changes)
-    except NotPutOn as refused:
-        return StepTried(Reason.NOT_SUPPORTED, str(refused))
-    except MeasurementError as error:
-        return StepTried(Reason.CANNOT_BE_TIMED, error.found)
     except Exception as error:
-        return StepTried(_reason_of(error), _said(error))
+        return _failed(error)
     # what was right before it was timed has to be right afterwards
     again = _checked(asked, changes, reference)
     if again.reason is not None:
@@ -169,9 +190,7 @@ def _compared(asked: _Asked, changes: Sequence[StepAction]) -> StepTried:
     return StepTried(None, "", result, median(times[0]), median(times[1]))
 
 
-def _checked(
-    asked: _Asked, actions: Sequence[StepAction], reference: Sequence[Kept]
-) -> StepTried:
+def _checked(asked: _Asked, actions: Sequence[StepAction], reference: Sequence[Kept]) -> StepTried:
     """What outputs are with changes on, and why they cannot be kept."""
     memory = memory_now(asked.step)
     side = AppliedSide(asked.step, actions)
@@ -186,10 +205,8 @@ def _checked(
                 added = max(added, now - memory)
         finally:
             side.take_off()
-    except NotPutOn as refused:
-        return StepTried(Reason.NOT_SUPPORTED, str(refused))
     except Exception as error:
-        return StepTried(_reason_of(error), _said(error))
+        return _failed(error)
     errors, wrong = compare(reference, found, reads_integers(asked.step))
     wrong = wrong or objection(errors, asked.budget, rows_of(reference))
     if wrong is not None:
@@ -242,8 +259,16 @@ def _looks(pairs: int) -> tuple[int, ...]:
     return tuple(sorted({max(pairs // 4, 12), max(pairs // 2, 12), max(pairs, 12)}))
 
 
+def _failed(error: Exception) -> StepTried:
+    if isinstance(error, NotPutOn):
+        return StepTried(Reason.NOT_SUPPORTED, str(error))
+    return StepTried(_reason_of(error), _said(error))
+
+
 def _reason_of(error: Exception) -> Reason:
     name = type(error).__name__
+    if isinstance(error, MeasurementError):
+        return Reason.CANNOT_BE_TIMED
     if "OutOfMemory" in name:
         return Reason.OUT_OF_MEMORY
     if "illegal memory access" in str(error):
@@ -261,4 +286,3 @@ def _said(error: Exception) -> str:
 def _plain(found: StepTried | StepSampled) -> dict[str, Any]:
     answer: dict[str, Any] = plain(found)
     return answer
-

@@ -151,9 +151,7 @@ def optimize(
         return optimize_step(
             named,
             words,
-            StepWords(
-                budget, minutes, trials, device, calibration, resume, record, table, yes
-            ),
+            StepWords(budget, minutes, trials, device, calibration, resume, record, table, yes),
             (json, quiet, json_lines),
         )
     _check(target, resume, (json, quiet, json_lines))

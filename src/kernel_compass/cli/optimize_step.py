@@ -102,8 +102,8 @@ def optimize_step(
     if sum(forms) > 1:
         raise UsageError("--json, --quiet and --json-lines exclude each other.", "Pass one.")
     if words.resume is not None and source.is_named:
-        found = "Both a program and a study are named."
-        raise UsageError(found, "Name a program, or --resume STUDY.")
+        both = "Both a program and a study are named."
+        raise UsageError(both, "Name a program, or --resume STUDY.")
     if source.trace is not None or source.captured is not None:
         return _without_a_run(source, arguments, words, forms)
     from kernel_compass.api import step_optimizing, step_program
@@ -174,14 +174,15 @@ def _without_a_run(
 def _plan_json(plan: Any) -> str:
     from kernel_compass.codec.canonical import indented, plain
 
-    return indented(
+    found: bytes = indented(
         {
             "measured": False,
             "places": [plain(one) for one in plan.places],
             "proposals": [plain(one.proposal) for one in plan.offers],
             "not_handled": [plain(one) for one in plan.capture.not_handled],
         }
-    ).decode()
+    )
+    return found.decode()
 
 
 def _closed(view: Any, found: Any, words: StepWords, json: bool) -> int:
