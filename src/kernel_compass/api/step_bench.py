@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import kernel_compass
 from kernel_compass.analysis.op_names import target_of
 from kernel_compass.api import step_tasks
 from kernel_compass.api.optimizing import optimize, study_request
@@ -79,7 +80,7 @@ class ProgramBench:
     def capture(self, accepted: Actions) -> StepCapture:
         """The step as it is; with changes on, captured in a process that puts them on."""
         if not accepted:
-            with _visible(self._environment()):
+            with _visible({**self._environment(), "PYTHONPATH": _path()}):
                 found = capture_program(
                     self.program,
                     self.calibration,
@@ -171,6 +172,13 @@ class ProgramBench:
         if kind != "cuda" or (index and not index.isdecimal()):
             raise UsageError(f"{self.device!r} is no device.", "Name cuda, cuda:0, ..., or cpu.")
         return {"CUDA_VISIBLE_DEVICES": index} if index else {}
+
+
+def _path() -> str:
+    """This very package before an installed one, as in every process that a task runs in."""
+    here = str(Path(kernel_compass.__file__).parents[1])
+    known = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join([here, known]) if known else here
 
 
 def _reason(error: KernelCompassError) -> Reason:
