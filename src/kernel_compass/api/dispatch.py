@@ -111,6 +111,16 @@ class Handle:
         used = entry.candidate.implementation
         return Explanation(used, reason, entry, self._passed_over, found.notes)
 
+    def covers(self, a: Tensor) -> bool:
+        """Whether an entry computes the product with these activations."""
+        if not self._packed or self.product.objection(a) is not None:
+            return False
+        return self._choice(self.product.tokens(a)) is not None
+
+    def compute(self, a: Tensor) -> Tensor:
+        """The product with activations `(H, M, K)` or `(..., K)`, past the operators."""
+        return self._run(a)
+
     def _choice(self, tokens: int) -> Packed | None:
         """What computes so many tokens; of several the surest."""
         if tokens not in self._chosen:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from kernel_compass import __version__
@@ -164,9 +168,9 @@ def _is_of(entry: DispatchEntry, product: Product) -> bool:
 
 
 def _objection(entry: DispatchEntry, product: Product, target: Target) -> str | None:
-    here = _gpu_of(target)
+    here = gpu_model(target)
     if here != entry.gpu:
-        this = here.text if here else f"a {target.kind.upper()}"
+        this = here.text if target.kind == "cuda" else f"a {target.kind.upper()}"
         return f"it was measured on {entry.gpu.text}, and this is {this}"
     if entry.candidate.format is None:
         return "it names no number format"
@@ -180,11 +184,23 @@ def _objection(entry: DispatchEntry, product: Product, target: Target) -> str | 
     return None
 
 
-def _gpu_of(target: Target) -> GpuModel | None:
+def gpu_model(target: Target) -> GpuModel:
+    """A target as entries name what they were measured on; a CPU by its name and cores."""
     if target.capability is None or target.multiprocessors is None:
-        return None
+        return GpuModel(_processor(), target.kind, os.cpu_count() or 1)
     major, minor = target.capability
     return GpuModel(target.name, f"{major}.{minor}", target.multiprocessors)
+
+
+@cache
+def _processor() -> str:
+    """The CPU's name, as Linux knows it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.machine() or "CPU"
 
 
 def _prepared(

@@ -1,0 +1,269 @@
+"""Products with a constant weight by another implementation; weights are packed once.
+
+`linear`, `matmul` and `@`, `mm`, `bmm`, `addmm` are caught as torch functions, in eager code, while
+a CUDA graph is captured, and where `torch.compile` traces; `einsum` in eager code. What is
+different from what an entry is for, is torch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from kernel_compass.api.actions.constant_weights import Weights
+from kernel_compass.api.actions.context import Context, Undo
+from kernel_compass.api.actions.einsum_product import as_batched
+from kernel_compass.api.actions.mode import state_of
+from kernel_compass.api.dispatch import Table
+from kernel_compass.kernels.library import torch_library
+from kernel_compass.records.comparison import Interval
+from kernel_compass.records.contracts import Tensor
+from kernel_compass.records.dispatch import (
+    DispatchEntry,
+    DispatchTable,
+    RegimeWin,
+    TokenRange,
+    WorkloadPattern,
+    ordered,
+)
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.step_action import StepAction, StepEntry
+from kernel_compass.records.workload import Op
+
+Patterns = dict[tuple[int, ...], tuple[tuple[int, int], ...]]
+"""(H, K, N) of a batched weight, (K, N) of a linear layer's -> ranges of tokens with an entry."""
+LINEAR, TURNED, BATCHED = "linear", "turned", "batched"
+"""How a weight lies: (N, K), (K, N), (H, K, N)."""
+_LIBRARIES: list[Any] = []
+
+
+def objection(action: StepAction, context: Context) -> str | None:
+    """Why it cannot be put on; `None` = it can."""
+    target = action.target
+    if target.workload is None:
+        return "its target names no product"
+    if action.candidate is None or action.candidate.format is None:
+        return "it names no implementation with its number format"
+    if target.module is not None and context.module(target.module) is None:
+        return f"there is no module {target.module!r}"
+    return None
+
+
+def put_on(action: StepAction, context: Context) -> Undo:
+    """Add it to what the mode's table holds."""
+    entry = entry_of(action, context)
+    context.products.append(entry)
+    context.of(action).on = True
+    return lambda: context.products.remove(entry)
+
+
+def entry_of(action: StepAction, context: Context, of: StepEntry | None = None) -> DispatchEntry:
+    """An action as an entry of a dispatch table; of this machine where it has none of its own."""
+    work, candidate = action.target.workload, action.candidate
+    assert work is not None and candidate is not None
+    application = context.of(action)
+    speedup = of.speedup if of is not None else Interval(1.0, 1.0, 1.0, 0.95)
+    pattern = WorkloadPattern(
+        work.op, work.heads, work.reduction, work.columns, (TokenRange(work.tokens, work.tokens),)
+    )
+    return DispatchEntry(
+        pattern,
+        application.gpu or context.here(),
+        (RegimeWin(Regime.IN_SITU, speedup),),
+        candidate,
+        "this application",
+        len(context.products) + 1,
+    )
+
+
+def weights_of(context: Context, entries: Sequence[DispatchEntry]) -> Weights:
+    """The weights of an application, none packed yet."""
+    table = Table(ordered(entries, context.environments), context.implementation_of, context.target)
+    constants: list[Tensor] = []
+    for root in (context.roots or {}).values():
+        if hasattr(root, "parameters"):
+            constants += [*root.parameters(), *root.buffers()]
+    return Weights(table, constants, context.free_originals, _only(context))
+
+
+def _only(context: Context) -> list[Tensor] | None:
+    """The tensors of the modules that products are limited to, where all of them are."""
+    modules = [
+        one.action.target.module for one in context.applications if one.action.target.workload
+    ]
+    if not modules or None in modules:
+        return None
+    found = [context.module(name) for name in modules if name is not None]
+    return [one for module in found if module is not None for one in module.parameters()]
+
+
+def patterns_of(table: DispatchTable) -> Patterns:
+    """What the mode looks at: constants when it is traced."""
+    found: dict[tuple[int, ...], set[tuple[int, int]]] = {}
+    for entry in table.contributions:
+        p = entry.pattern
+        batched = p.op is Op.BMM
+        sizes = (p.heads, p.reduction, p.columns) if batched else (p.reduction, p.columns)
+        found.setdefault(sizes, set()).update((one.low, one.high) for one in p.tokens)
+    return {sizes: tuple(sorted(ranges)) for sizes, ranges in found.items()}
+
+
+@cache
+def handlers() -> dict[Any, Callable[..., Any]]:
+    """torch function -> what stands in for it."""
+    _operator()
+    torch = torch_library()
+    of_tensor = torch.Tensor
+    return {
+        torch.nn.functional.linear: _linear,
+        torch.matmul: _matmul,
+        of_tensor.matmul: _matmul,
+        of_tensor.__matmul__: _matmul,
+        torch.mm: _matmul,
+        of_tensor.mm: _matmul,
+        torch.bmm: _matmul,
+        of_tensor.bmm: _matmul,
+        torch.addmm: _addmm,
+        of_tensor.addmm: _addmm,
+        torch.einsum: _einsum,
+        of_tensor.data.__get__: _data,
+    }
+
+
+def _linear(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) < 2 or (kwargs and set(kwargs) != {"bias"}):
+        return function(*args, **kwargs)
+    bias = args[2] if len(args) > 2 else kwargs.get("bias")
+    found = _product(mode, LINEAR, args[0], args[1], bias)
+    return function(*args, **kwargs) if found is None else found
+
+
+def _matmul(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) != 2 or kwargs or not isinstance(args[1], mode.torch.Tensor):
+        return function(*args, **kwargs)
+    a, weight = args
+    form = TURNED if weight.dim() == 2 else BATCHED
+    fits = a.dim() == weight.dim() or (form == TURNED and a.dim() > 2)
+    found = _product(mode, form, a, weight, None) if fits else None
+    return function(*args, **kwargs) if found is None else found
+
+
+def _addmm(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) != 3 or kwargs or args[1].dim() != 2:
+        return function(*args, **kwargs)
+    found = _product(mode, TURNED, args[1], args[2], args[0])
+    return function(*args, **kwargs) if found is None else found
+
+
+def _einsum(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    if mode.torch.compiler.is_compiling() or len(args) != 3 or kwargs:
+        return function(*args, **kwargs)
+    equation, a, weight = args
+    lowered = None
+    if isinstance(equation, str):
+        lowered = as_batched(equation, a, weight, mode.products)
+    if lowered is None:
+        return function(*args, **kwargs)
+    found = _product(mode, BATCHED, lowered.a, lowered.weight, None)
+    return function(*args, **kwargs) if found is None else lowered.finish(found)
+
+
+def _data(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    if mode.torch.compiler.is_compiling():
+        return function(*args, **kwargs)
+    state = state_of(mode.number)
+    if state is not None and state[0].weights is not None:
+        state[0].weights.expose(args[0])
+    return function(*args, **kwargs)
+
+
+def _product(mode: Any, form: str, a: Any, weight: Any, bias: Any) -> Any:
+    """The product by an entry; `None` = it is torch's own."""
+    torch = mode.torch
+    if not (isinstance(a, torch.Tensor) and isinstance(weight, torch.Tensor)):
+        return None
+    shape = tuple(weight.shape)
+    if form == LINEAR:
+        shape = shape[::-1]
+    ranges = mode.products.get(shape)
+    if ranges is None or a.dim() == 0 or a.shape[-1] != shape[-2]:
+        return None
+    if torch.compiler.is_compiling():
+        ranges = mode.ranges_here(mode.number, shape)
+    tokens = a.shape[1] if form == BATCHED else a.numel() // a.shape[-1]
+    if not any(low <= tokens <= high for low, high in ranges):
+        return None
+    if torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad):
+        return None
+    if torch.compiler.is_compiling():
+        return torch.ops.kernel_compass.applied_product(a, weight, bias, form, mode.number)
+    return _eager(mode.number, form, a, weight, bias)
+
+
+def _eager(number: int, form: str, a: Any, weight: Any, bias: Any) -> Any:
+    torch = torch_library()
+    plain = (torch.Tensor, torch.nn.Parameter)
+    if type(a) not in plain or type(weight) not in plain:
+        return None
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    if torch.is_autocast_enabled(a.device.type):
+        return None
+    return _computed(number, form, a, weight, bias)
+
+
+def _computed(number: int, form: str, a: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+    state = state_of(number)
+    weights = None if state is None else state[0].weights
+    if weights is None:
+        return None
+    handle = weights.handle(weight, form == TURNED)
+    if handle is None or not handle.covers(a):
+        return None
+    with torch_library()._C.DisableTorchFunction():
+        weights.uses += 1
+        out = handle.compute(a)
+        return out if bias is None else out + bias
+
+
+def _operated(a: Tensor, weight: Tensor, bias: Tensor | None, form: str, number: int) -> Tensor:
+    """The operator at run time, in code that `torch.compile` made."""
+    found = _computed(number, form, a, weight, bias)
+    return _torchs(a, weight, bias, form, number) if found is None else found
+
+
+def _torchs(a: Tensor, weight: Tensor, bias: Tensor | None, form: str, _: int) -> Tensor:
+    torch = torch_library()
+    if form == LINEAR:
+        return torch.nn.functional.linear(a, weight, bias)
+    if bias is not None:
+        return torch.addmm(bias, a, weight)
+    return torch.matmul(a, weight)
+
+
+def _ranges_of(number: int, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Tokens with an entry that was measured on this machine: where none was, nothing in compiled
+    code is replaced."""
+    state = state_of(number)
+    found: tuple[tuple[int, int], ...] = () if state is None else state[0].ranges_here(sizes)
+    return found
+
+
+@cache
+def constant_ranges() -> Any:
+    """Ranges of tokens with an entry for this machine, asked once when code is traced."""
+    return torch_library().compiler.assume_constant_result(_ranges_of)
+
+
+@cache
+def _operator() -> None:
+    torch = torch_library()
+    library = torch.library.Library("kernel_compass", "FRAGMENT")
+    library.define(
+        "applied_product(Tensor a, Tensor weight, Tensor? bias, str form, int mode) -> Tensor",
+        tags=(torch.Tag.pt2_compliant_tag,),
+    )
+    library.impl("applied_product", _operated, "CompositeExplicitAutograd")
+    torch.library.register_fake("kernel_compass::applied_product", _torchs, lib=library)
+    _LIBRARIES.append(library)  # what it defined goes with it

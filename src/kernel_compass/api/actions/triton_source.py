@@ -1,0 +1,140 @@
+"""A Triton kernel's source: its hash, and which meta-parameters its grid has to follow."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from functools import cache
+from typing import Any
+
+OPTIONS = frozenset(["num_warps", "num_stages", "num_ctas", "maxnreg"])
+"""Of a launch, beside the meta-parameters of the kernel."""
+_TIED = (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift)
+_GRID = ("program_id", "num_programs")
+
+
+def function_of(kernel: Any) -> Any:
+    """The Python function under `@triton.jit`, `@triton.autotune`, `@triton.heuristics`."""
+    while not inspect.isfunction(kernel):
+        inner = getattr(kernel, "fn", None)
+        if inner is None:
+            return kernel
+        kernel = inner
+    return kernel
+
+
+def source_sha256(kernel: Any) -> str:
+    """Of a kernel's source text and, by their names, that of the jit functions it calls."""
+    digest = hashlib.sha256()
+    for name, text in sorted(_sources(function_of(kernel), {}).items()):
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()
+
+
+def _sources(function: Any, found: dict[str, str]) -> dict[str, str]:
+    name = getattr(function, "__qualname__", str(function))
+    if name in found:
+        return found
+    try:
+        found[name] = inspect.getsource(function)
+    except (OSError, TypeError):  # typed into a prompt
+        found[name] = name
+    code = getattr(function, "__code__", None)
+    for called in code.co_names if code else ():
+        value = getattr(function, "__globals__", {}).get(called)
+        if type(value).__name__ in ("JITFunction", "InterpretedFunction"):
+            _sources(function_of(value), found)
+    return found
+
+
+@cache
+def tied_to_grid(function: Any) -> frozenset[str] | None:
+    """Parameters that stand with a program's number in one product, quotient or call.
+
+    Those decide which part of the work a program does, so the grid has to follow them. `None` = the
+    source cannot be read: any may be one.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    definition = next(one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+    names = [one.arg for one in definition.args.args]
+    taints = _Taints(names)
+    for _ in range(len(names) + 8):  # loops carry taints backwards; a few rounds settle it
+        before = dict(taints.of)
+        taints.visit(definition)
+        if before == taints.of:
+            break
+    return frozenset(taints.tied)
+
+
+class _Taints(ast.NodeVisitor):
+    """Which parameters, and whether a program's number, went into each name."""
+
+    def __init__(self, parameters: list[str]) -> None:
+        self.of: dict[str, frozenset[str]] = {name: frozenset([name]) for name in parameters}
+        self.tied: set[str] = set()
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        for target in node.targets:
+            self._bind(target, node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self.generic_visit(node)
+        self._bind(node.target, node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.generic_visit(node)
+        if node.value is not None:
+            self._bind(node.target, node.value)
+
+    def visit_For(self, node: ast.For) -> None:
+        self._bind(node.target, node.iter)
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        self.generic_visit(node)
+        if isinstance(node.op, _TIED):
+            self._meet([node.left, node.right])
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        self.generic_visit(node)
+        self._meet_whole(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if name not in ("load", "store", "arange", "where", "range", *_GRID):
+            self._meet([*node.args, *(one.value for one in node.keywords)])
+
+    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+        found = self._taint(value)
+        for one in ast.walk(target):
+            if isinstance(one, ast.Name):
+                self.of[one.id] = self.of.get(one.id, frozenset()) | found
+
+    def _taint(self, node: ast.AST) -> frozenset[str]:
+        found: frozenset[str] = frozenset()
+        for one in ast.walk(node):
+            if isinstance(one, ast.Name):
+                found |= self.of.get(one.id, frozenset())
+            elif isinstance(one, ast.Attribute) and one.attr in _GRID:
+                found |= {""}  # a program's number
+        return found
+
+    def _meet(self, parts: list[ast.expr]) -> None:
+        taints = [self._taint(one) for one in parts]
+        for index, one in enumerate(taints):
+            if "" in one:
+                for other in (t for n, t in enumerate(taints) if n != index):
+                    self.tied |= other - {""}
+
+    def _meet_whole(self, node: ast.Compare) -> None:
+        sides = [self._taint(one) for one in (node.left, *node.comparators)]
+        for side in sides:
+            if "" in side:
+                self.tied |= {name for other in sides if other is not side for name in other} - {""}
