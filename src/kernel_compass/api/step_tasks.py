@@ -95,7 +95,8 @@ def capture_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     asked = _Asked.of(arguments, tell)
     place = Path(arguments["place"])
     side = AppliedSide(asked.step, asked.accepted)
-    with silenced():
+    # what our changes compile is a region of the capture, as what the program compiles is
+    with silenced(), asked.step.functions.installed():
         side.put_on()
         try:
             for _ in range(SETTLE):

@@ -7,23 +7,20 @@ from torch import Tensor, nn
 class Gated(nn.Module):
     """Many passes over one tensor, each of which reads what the one before wrote."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.linspace(0.5, 1.5, width), requires_grad=False)
-
     def forward(self, x: Tensor) -> Tensor:
-        wide = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.gain
-        gate = torch.sigmoid(wide) * wide
-        bent = torch.tanh(gate) + 0.5 * gate - 0.1 * gate * gate
-        return x + bent * torch.sigmoid(bent)
+        y = x
+        for scale in (0.5, 0.25, 0.125, 0.75):
+            y = (y * scale + x) * 0.5
+            y = torch.relu(y - 0.1) + y * 0.3
+        return y
 
 
 class Model(nn.Module):
     """Two of them around a product."""
 
-    def __init__(self, width: int = 256) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.first, self.last = Gated(width), Gated(width)
+        self.first, self.last = Gated(), Gated()
         self.middle = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +32,7 @@ def step():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Model().eval()
-    x = torch.randn(2048, 256)
+    x = torch.randn(4096, 64)
 
     def call() -> Tensor:
         with torch.no_grad():
