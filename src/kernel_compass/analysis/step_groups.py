@@ -24,10 +24,11 @@ MIN_KERNELS = 2
 """Launches; one alone has nothing to be fused with."""
 SMALL_US = 20.0
 """A longer launch is a large kernel, whatever bounds it."""
-SMALL_SHARE = 0.05
-"""And so is one that takes this share of the step, unless it costs its launch."""
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "convolution")
 _SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}
+
+COUNTS_DIFFER = 1.5
+"""Neighbours in a loop are launched nearly as often: up to this ratio."""
 
 StreamUs = Callable[[int], float | None]
 """The least time in microseconds to move so many bytes."""
@@ -69,12 +70,11 @@ def groups_of(
 
 def _runs(capture: StepCapture, fixed: FixedCost) -> Iterator[list[int]]:
     run: list[int] = []
+    folded = is_folded(capture)
     for at, kernel in enumerate(capture.kernels):
         joins = is_small(capture, kernel, fixed)
         before = capture.kernels[run[-1]] if run else None
-        if before is not None and (
-            not joins or (kernel.launches != before.launches and _from_trace(capture))
-        ):
+        if before is not None and (not joins or (folded and not _as_often(kernel, before))):
             yield from _long_enough(capture, run)
             run = []
         if joins:
@@ -82,14 +82,21 @@ def _runs(capture: StepCapture, fixed: FixedCost) -> Iterator[list[int]]:
     yield from _long_enough(capture, run)
 
 
-def _from_trace(capture: StepCapture) -> bool:
-    """Whether rows are loops' bodies, merged: those of different counts are no neighbours."""
-    return any(kernel.launches > 1 and kernel.op is None for kernel in capture.kernels)
+def is_folded(capture: StepCapture) -> bool:
+    """Whether it is of a trace, where a row stands for all passes through a loop: rows of other
+    counts are no neighbours."""
+    return not capture.launches and all(op.line is None for op in capture.ops)
+
+
+def _as_often(one: StepKernel, other: StepKernel) -> bool:
+    """Nearly: a trace begins and ends within a step."""
+    low, high = sorted((one.launches, other.launches))
+    return high <= COUNTS_DIFFER * low
 
 
 def _long_enough(capture: StepCapture, run: list[int]) -> Iterator[list[int]]:
     launches = sum(capture.kernels[at].launches for at in run)
-    if run and len(run) >= 1 and launches >= MIN_KERNELS:
+    if run and (len(run) if is_folded(capture) else launches) >= MIN_KERNELS:
         yield run
 
 
@@ -113,9 +120,12 @@ def _group(
     capture: StepCapture, run: Sequence[int], fixed: FixedCost, stream_us: StreamUs | None
 ) -> StepGroup:
     kernels = [capture.kernels[at] for at in run]
-    repeats = min(kernel.launches for kernel in kernels) if _from_trace(capture) else 1.0
+    repeats = max(kernel.launches for kernel in kernels) if is_folded(capture) else 1.0
     time = sum(kernel.time_us for kernel in kernels)
     gap = sum(kernel.gap_us or 0.0 for kernel in kernels[1:])
+    one = kernels[0]
+    if not is_folded(capture) and one.launches > 1:  # one gap is before the run, the rest inside
+        gap += (one.gap_us or 0.0) * (1.0 - 1.0 / one.launches)
     moved = _outer_bytes(capture, kernels)
     least = None if moved is None or stream_us is None else stream_us(moved)
     floor = max(least or 0.0, fixed.t0_us) * repeats
@@ -152,7 +162,7 @@ def _module(capture: StepCapture, kernels: Sequence[StepKernel]) -> str | None:
 def _outer_bytes(capture: StepCapture, kernels: Sequence[StepKernel]) -> int | None:
     """What a fused run must read and write: inputs made outside, outputs read later or returned."""
     inside = {kernel.op for kernel in kernels}
-    if None in inside:
+    if None in inside or is_folded(capture):
         return None
     ops = [op for op in capture.ops if op.index in inside]
     last = max(op.index for op in ops)

@@ -7,14 +7,16 @@ stand in the order of the first pass through a loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from kernel_compass.analysis.op_traffic import traffic_of
 from kernel_compass.analysis.timeline_diagnosis import Floor
+from kernel_compass.analysis.timeline_groups import OWN_SHARE
 from kernel_compass.analysis.timeline_runs import LAUNCH_GAP_US
-from kernel_compass.analysis.timeline_spans import device_uses
+from kernel_compass.analysis.timeline_spans import device_uses, gaps_before
 from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.profile import Regime
@@ -67,6 +69,7 @@ def capture_of(
     """
     steps = max(len(trace.steps_us), 1)
     rows = _rows(trace.events)
+    whole = _operator_us(trace.events)
     ops: dict[OpCall, int] = {}
     for row in rows:
         if row.op is not None:
@@ -80,7 +83,10 @@ def capture_of(
         step="ProfilerStep" if trace.steps_us else "the whole trace",
         environment=Environment(device=trace.device or Device()),
         ops=tuple(_op(index, op) for op, index in ops.items()),
-        kernels=tuple(_kernel(row, ops, steps, floor, limiter) for row in rows),
+        kernels=tuple(
+            _kernel(row, ops, steps, floor if _stands(row, whole) else None, limiter)
+            for row in rows
+        ),
         steps=steps,
         step_us=median(trace.steps_us) if trace.steps_us else span,
         idle_us=idle / steps,
@@ -100,26 +106,44 @@ def _notes(trace: Trace, graphs: int) -> list[str]:
 
 
 def _rows(events: Sequence[GpuEvent]) -> list[_Row]:
-    rows: dict[tuple[object, ...], _Row] = {}
-    streams: dict[tuple[int, int], list[GpuEvent]] = {}
-    for event in events:
-        streams.setdefault((event.device, event.stream), []).append(event)
-    places: dict[int, tuple[str, str, float]] = {}
+    """Launches folded by what surrounds them in their stream; a graph's replay ends at its ends."""
+    before = gaps_before(events)
+    streams: dict[tuple[int, int], list[int]] = {}
+    for at, event in enumerate(events):
+        streams.setdefault((event.device, event.stream), []).append(at)
+    around: dict[int, tuple[str, str]] = {}
     for stream in streams.values():
-        end = stream[0].start_us
-        for at, event in enumerate(stream):
-            before = stream[at - 1].name if at else ""
-            after = stream[at + 1].name if at + 1 < len(stream) else ""
-            gap = max(event.start_us - end, 0.0)
-            places[id(event)] = (before, after, gap if gap <= LAUNCH_GAP_US else 0.0)
-            end = max(end, event.end_us)
-    for event in events:
-        before, after, gap = places[id(event)]
-        key = (event.device, event.stream, event.name, event.shape.grid, event.op, before, after)
-        row = rows.setdefault(key, _Row(event.name, event.op))
+        for first, second in pairwise((None, *stream, None)):
+            apart = first is None or second is None or before[second].opens_replay
+            if second is not None:
+                around[second] = ("" if apart or first is None else events[first].name, "")
+            if first is not None:
+                after = "" if apart or second is None else events[second].name
+                around[first] = (around[first][0], after)
+    rows: dict[tuple[object, ...], _Row] = {}
+    for at, event in enumerate(events):
+        place = (event.device, event.stream, event.name, event.shape.grid, event.op)
+        row = rows.setdefault((*place, *around[at]), _Row(event.name, event.op))
         row.events.append(event)
-        row.gap_us += gap
+        gap = before[at].own_gap_us or 0.0
+        row.gap_us += gap if gap <= LAUNCH_GAP_US else 0.0
     return list(rows.values())
+
+
+def _operator_us(events: Sequence[GpuEvent]) -> dict[int, float]:
+    """GPU time of each call of an operator."""
+    found: dict[int, float] = {}
+    for event in events:
+        if event.op_id is not None:
+            found[event.op_id] = found.get(event.op_id, 0.0) + event.duration_us
+    return found
+
+
+def _stands(row: _Row, whole: Mapping[int, float]) -> bool:
+    """Whether a kernel takes nearly all of its operator's time."""
+    calls = {event.op_id for event in row.events if event.op_id is not None}
+    total = sum(whole[call] for call in calls)
+    return sum(event.duration_us for event in row.events) >= OWN_SHARE * total
 
 
 def _kernel(

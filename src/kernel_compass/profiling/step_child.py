@@ -8,6 +8,7 @@ wrong. The exit code is the program's.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -20,10 +21,12 @@ _PACKAGES = _HERE.parent.parent
 
 
 def _find_package() -> None:
-    """Nothing of this folder shadows a module of the program's; the package is found last."""
+    """The package is the parent's, and its folder shadows no module of the program's."""
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
-    if _PACKAGES not in [Path(entry).resolve() for entry in sys.path]:
-        sys.path.append(str(_PACKAGES))
+    before = list(sys.path)
+    sys.path.insert(0, str(_PACKAGES))
+    importlib.import_module("kernel_compass")
+    sys.path[:] = before
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,6 +43,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         step = hold_step(Program(ProgramKind(kind), target, tuple(arguments)))
         data = packed(captured(step, name, Path(folder)))
+    except KeyboardInterrupt:
+        return 130
     except KernelCompassError as error:
         if os.getpid() != own:
             raise

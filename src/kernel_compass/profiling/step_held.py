@@ -158,7 +158,7 @@ def hold_step(program: Program) -> HeldStep:
     running.prepare(program)
     with functions.installed():
         held = _run(program, torch, lines, functions, watcher)
-    held.own = () if program.file is None else (str(Path(program.file).absolute()),)
+    held.own = (running.file_of(program),)
     held.not_handled += [*watcher.not_handled, *graph_breaks(lines)]
     held.settle()
     return held

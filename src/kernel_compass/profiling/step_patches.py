@@ -54,8 +54,9 @@ class CompiledFunctions:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self.around: Callable[[Any, Any, Any, Callable[[], Any]], Any] | None = None
-        """Gets the original function, arguments, and how to call the compiled one."""
+        self.around: Callable[[Any, Any, Any, Any, Callable[[], Any]], Any] | None = None
+        """Gets the original function, what the program calls in its place, arguments, and how to
+        call the compiled one."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -80,7 +81,7 @@ class CompiledFunctions:
             around = self.around
             if around is None or compiling():
                 return made(*args, **kwargs)
-            return around(function, args, kwargs, lambda: made(*args, **kwargs))
+            return around(function, call, args, kwargs, lambda: made(*args, **kwargs))
 
         return call
 

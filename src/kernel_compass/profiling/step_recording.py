@@ -204,8 +204,10 @@ class Recorder:
         finally:
             self._stack.pop()
 
-    def _compiled(self, function: Any, args: Any, kwargs: Any, go: Callable[[], Any]) -> Any:
-        del args, kwargs
+    def _compiled(
+        self, function: Any, call: Any, args: Any, kwargs: Any, go: Callable[[], Any]
+    ) -> Any:
+        del call, args, kwargs
         name = getattr(function, "__qualname__", repr(function)).rpartition("<locals>.")[2]
         return self._compiled_region(name, getattr(function, "__code__", None), go)
 
@@ -310,8 +312,9 @@ class Recorder:
                 region=region,
                 writes=bool(written),
             )
-        if name in _SYNCHRONIZING:
-            self.say(f"{name}: {_SYNCHRONIZING[name]}", _WHY_SYNCHRONIZING, line)
+        waits = _SYNCHRONIZING.get(name) or _masked(name, inputs)
+        if waits is not None:
+            self.say(f"{name}: {waits}", _WHY_SYNCHRONIZING, line)
         return result
 
     @property
@@ -454,6 +457,13 @@ def _tensors(torch: Any, value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [one for part in value.values() for one in _tensors(torch, part)]
     return []
+
+
+def _masked(name: str, inputs: Sequence[StepTensor]) -> str | None:
+    """`x[mask]`: how many elements there are depends on data."""
+    takes = name in ("aten::index", "aten::index_put", "aten::index_put_")
+    masks = [one for one in inputs[1:] if one.dtype == "bool"]
+    return "a mask picks elements: their number depends on data" if takes and masks else None
 
 
 def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:

@@ -23,6 +23,16 @@ def folder_of(program: Program) -> str:
     return str(Path(file).absolute().parent if file else Path.cwd())
 
 
+def file_of(program: Program) -> str:
+    """The file that was run; of a package its `__main__`. The program has been run."""
+    if program.file is not None:
+        return str(Path(program.file).absolute())
+    spec = importlib.util.find_spec(program.target)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{program.target}.__main__")
+    return (spec.origin if spec else None) or program.target
+
+
 def prepare(program: Program) -> None:
     """`sys.argv` and `sys.path` as Python sets them."""
     name = "-m" if program.kind is ProgramKind.MODULE else str(program.file)

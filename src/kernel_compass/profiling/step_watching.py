@@ -127,8 +127,10 @@ class Watcher:
     def _module(self, module: Any, args: Any, kwargs: Any, go: Callable[[], Any]) -> Any:
         return self._called(module, module, True, args, kwargs, go)
 
-    def _function(self, function: Any, args: Any, kwargs: Any, go: Callable[[], Any]) -> Any:
-        return self._called(function, function, False, args, kwargs, go)
+    def _function(
+        self, function: Any, call: Any, args: Any, kwargs: Any, go: Callable[[], Any]
+    ) -> Any:
+        return self._called(function, call, False, args, kwargs, go)
 
     def _called(
         self, key: Any, call: Any, is_module: bool, args: Any, kwargs: Any, go: Callable[[], Any]
@@ -153,7 +155,7 @@ class Watcher:
     def _keep(self, found: Called, args: Any, kwargs: Any) -> None:
         """Copies of the arguments; while a graph is captured nothing may be copied."""
         torch = self._torch
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             found.in_graph = True
             if found.state is None:
                 found.args, found.kwargs = args, kwargs

@@ -44,7 +44,7 @@ def _heading(capture: StepCapture) -> Iterator[str]:
         parts.append("in a CUDA graph")
     yield ", ".join(parts) + "."
     share = joined_share(capture)
-    if share is not None:
+    if share:
         yield f"{share_text(share)} of the kernels' time is joined to a line."
 
 
@@ -89,21 +89,22 @@ def _cells(number: int, row: StepRow, names: Mapping[str, str]) -> tuple[str, ..
 
 def _ops_table(capture: StepCapture, width: int, all_rows: bool) -> Iterator[str]:
     """Without a GPU: which line runs which operators; views are left out."""
-    found: dict[tuple[str, SourceLine | None, str | None], list[int]] = {}
+    products = workloads_of(capture)
+    found: dict[tuple[str, SourceLine | None, str | None, str], list[int]] = {}
     for op in capture.ops:
         inputs = {one.storage for one in op.inputs}
         if op.writes or not op.outputs or any(o.storage not in inputs for o in op.outputs):
-            found.setdefault((op.name, op.line, op.module), []).append(op.index)
-    products = workloads_of(capture)
+            product = products[op.index].shape_text if op.index in products else ""
+            found.setdefault((op.name, op.line, op.module, product), []).append(op.index)
     cells = [
         (
             name.removeprefix("aten::"),
             str(len(members)),
-            products[members[0]].shape_text if members[0] in products else "",
+            product,
             MISSING if line is None else line.text,
             module or "",
         )
-        for (name, line, module), members in found.items()
+        for (name, line, module, product), members in found.items()
     ]
     shown = cells if all_rows else cells[: 2 * SHOWN]
     yield from _laid_out(("operator", "calls", "product", "line", "module"), shown, width)
