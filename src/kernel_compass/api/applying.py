@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -174,17 +174,14 @@ class Applied(AbstractContextManager["Applied"]):
             stack.callback(self._weights.close)
             handlers |= product.handlers()
             facts["products"] = product.patterns_of(DispatchTable(tuple(entries)))
-            facts["ranges_here"] = product.constant_ranges()
         if context.sdpa:
             handlers |= sdpa_backend.handlers()
             facts["sdpa"] = dict(context.sdpa)
             facts["backends"] = sdpa_backend.backends_of(set(context.sdpa.values()))
-            facts["sdpa_fits"] = sdpa_backend.traced_fit()
         copies = layout.Copies(context) if context.layouts else None
         if copies is not None:
             stack.callback(copies.close)
             handlers |= layout.handlers()
-            facts["copies"] = layout.copies_of
         state = _State(context, self._weights, copies, entries)
         signature = (
             tuple((repr(one.action), repr(one.gpu)) for one in on),
@@ -226,6 +223,7 @@ def applied(
     kinds: Iterable[StepActionKind | str] | None = None,
     folder: str | Path | None = None,
     defer: bool = False,
+    renamed: Mapping[str, str] | None = None,
 ) -> Applied:
     """Put on what a dispatch table holds: its products, and its changes to steps.
 
@@ -239,6 +237,7 @@ def applied(
         kinds: of actions; `None` = all. The table's own products are of the kind `product`.
         folder: of the program, where files of entries lie; `None` = as modules were loaded.
         defer: whether functions that are not defined yet are waited for.
+        renamed: files of entries -> their copies, which are not compared with what was measured.
 
     Raises:
         StudyError: there is no table, or it cannot be used.
@@ -249,7 +248,7 @@ def applied(
     place = None if folder is None else Path(folder)
     steps = [one for one in table.steps if one.action.kind in wanted]
     entries = table.entries if StepActionKind.PRODUCT in wanted else ()
-    rows = [_application(one, place, defer) for one in steps]
+    rows = [_application(_moved(one, renamed or {}), place, defer) for one in steps]
 
     def context() -> Context:
         found = Context(
@@ -261,6 +260,24 @@ def applied(
         return _with_roots(found, roots)
 
     return Applied(rows, context, entries)
+
+
+def _moved(entry: StepEntry, renamed: Mapping[str, str]) -> StepEntry:
+    """An entry for the copies of its files."""
+    at = entry.action.target
+    target = replace(
+        at,
+        module_class=_moved_name(at.module_class, renamed),
+        function=_moved_name(at.function, renamed),
+    )
+    action = replace(entry.action, target=target)
+    files = {name: digest for name, digest in entry.files.items() if name not in renamed}
+    return replace(entry, action=action, files=files)
+
+
+def _moved_name(name: str | None, renamed: Mapping[str, str]) -> str | None:
+    file, colon, rest = (name or "").rpartition(":")
+    return f"{renamed[file]}:{rest}" if colon and file in renamed else name
 
 
 def _application(entry: StepEntry, folder: Path | None, defer: bool) -> Application:
@@ -306,11 +323,10 @@ def _watch_of(state: _State) -> Any:
     if freed is None and state.copies is None:
         return None
 
-    def watch(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        if freed is not None and function not in product.handlers():
+    def watch(function: Any, args: Any, kwargs: Any) -> None:
+        if freed is not None:
             freed.before(function, args, kwargs)
         if state.copies is not None:
             state.copies.before(function, args, kwargs)
-        return args, kwargs
 
     return watch

@@ -23,9 +23,12 @@ from kernel_compass.cli.forget import forget
 from kernel_compass.cli.history import history
 from kernel_compass.cli.mla import mla
 from kernel_compass.cli.optimize import optimize
+from kernel_compass.cli.patch import patch
 from kernel_compass.cli.profile import ProfileCommand, profile
 from kernel_compass.cli.replay import replay
 from kernel_compass.cli.revert import revert
+from kernel_compass.cli.run import RunCommand
+from kernel_compass.cli.run import run as run_program
 from kernel_compass.cli.show import show
 from kernel_compass.cli.sweep import sweep
 from kernel_compass.cli.validate import validate
@@ -62,6 +65,14 @@ app.command(short_help="Measure and store the ceilings of this GPU.", epilog=EXI
     calibrate
 )
 app.command(short_help="Try, judge, hold out, accept.", epilog=EXIT_CODES_TEXT)(optimize)
+app.command(
+    "run",
+    cls=RunCommand,
+    context_settings={"allow_interspersed_args": False},
+    short_help="A program with a table's changes on.",
+    epilog=EXIT_CODES_TEXT,
+)(run_program)
+app.command(short_help="A table's changes as an edit of a copy.", epilog=EXIT_CODES_TEXT)(patch)
 app.command(short_help="The studies that were run.", epilog=EXIT_CODES_TEXT)(history)
 app.command(short_help="One study with its trials.", epilog=EXIT_CODES_TEXT)(show)
 app.command(short_help="Do a study's claims hold here?", epilog=EXIT_CODES_TEXT)(replay)

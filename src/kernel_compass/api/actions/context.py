@@ -17,6 +17,7 @@ from kernel_compass.records.step_action import StepAction
 
 if TYPE_CHECKING:
     from kernel_compass.api.actions.graphed import Graphs
+    from kernel_compass.api.actions.root_waiting import RootWaiting
 
 Undo = Callable[[], None]
 
@@ -93,6 +94,8 @@ class Context:
     defer: bool = False
     graphs: Graphs | None = None
     step: Any = None
+    waiting: RootWaiting | None = None
+    """For the step's module, where only the running program knows it."""
     products: list[DispatchEntry] = field(default_factory=list)
     environments: Mapping[str, Environment] = field(default_factory=dict)
     """Where studies measured: what is doubtful about an entry here is said from it."""
@@ -113,9 +116,12 @@ class Context:
         if self.roots and name in self.roots:
             return self.roots[name]
         for prefix, root in (self.roots or {}).items():
-            found = _below(root, prefix, name)
-            if found is not None:
-                return found
+            if hasattr(root, "named_modules"):
+                known = {_joined(prefix, at): one for at, one in root.named_modules()}
+                if len(self.roots or {}) == 1:  # then names may leave out the root's own
+                    known |= dict(root.named_modules())
+                if name in known:
+                    return known[name]
         return None
 
 
@@ -132,14 +138,5 @@ def machine_model() -> GpuModel:
     return gpu_model(target)
 
 
-def _below(root: Any, prefix: str, name: str) -> Any | None:
-    if not hasattr(root, "named_modules"):
-        return None
-    known = dict(root.named_modules())
-    if name in known:
-        return known[name]
-    if prefix and name == prefix:
-        return root
-    if prefix and name.startswith(prefix + "."):
-        return known.get(name[len(prefix) + 1 :])
-    return None
+def _joined(prefix: str, name: str) -> str:
+    return ".".join(filter(None, (prefix, name)))

@@ -14,10 +14,8 @@ from typing import Any
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.contracts import Tensor
 
-_METADATA = frozenset(
-    ["__get__", "__set__", "dim", "size", "stride", "numel", "element_size", "storage_offset"]
-    + ["is_inference", "untyped_storage", "t", "transpose", "detach", "view"]
-)
+_SIZES = ("dim", "size", "stride", "numel", "element_size", "storage_offset")
+_METADATA = frozenset(["__get__", "__set__", *_SIZES, "is_inference", "untyped_storage"])
 """What does not look at a tensor's contents."""
 
 

@@ -17,7 +17,13 @@ from typing import Any, Protocol
 from weakref import ref
 
 from kernel_compass.api.actions import module_state
-from kernel_compass.api.actions.step_watch import Watched, modes_active, torch_flags, watching
+from kernel_compass.api.actions.step_watch import (
+    Watched,
+    memory_of,
+    modes_active,
+    torch_flags,
+    watching,
+)
 from kernel_compass.errors import shortened
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.contracts import Tensor
@@ -54,6 +60,8 @@ class _Sort:
     watched: Watched = field(default_factory=Watched)
     fresh: tuple[bool, ...] = ()
     """Of each tensor of the result: whether the step made it."""
+    written: set[int] = field(default_factory=set)
+    """Arguments that the step writes: they have to be the same tensors at every call."""
     pinned: list[Any] = field(default_factory=list)
     """Weak: the tensors of the last call."""
     copied: set[int] = field(default_factory=set)
@@ -175,6 +183,8 @@ class Graphed:
             objections += self._outputs(sort, tensors, result)
         if objections:
             sort.failed = self._told(objections[0])
+        memories = {place[0] for place in sort.watched.written}
+        sort.written = {at for at, one in enumerate(tensors) if memory_of(one) in memories}
         sort.pinned = [ref(one) for one in tensors]
         return result
 
@@ -187,10 +197,10 @@ class Graphed:
         wrong = [f"it returns a {name}" for name in sorted(others - {"NoneType"})]
         if any(one.device.type != self._graphs.device for one in found):
             wrong.append("it returns a tensor on the CPU")
-        inputs = {_memory(one) for one in tensors}
-        if any(_memory(one) in inputs for one in found):
+        inputs = {memory_of(one) for one in tensors}
+        if any(memory_of(one) in inputs for one in found):
             wrong.append("it returns an argument, or a view of one")
-        sort.fresh = tuple(_memory(one) in sort.watched.made for one in found)
+        sort.fresh = tuple(memory_of(one) in sort.watched.made for one in found)
         return wrong
 
     def _holds(self, sort: _Sort, graph: _Graph, tensors: list[Tensor]) -> bool:
@@ -218,8 +228,7 @@ class Graphed:
         sort.graph = None
         same = [one() is tensor for one, tensor in zip(sort.pinned, tensors, strict=True)]
         sort.copied |= {at for at, it_is in enumerate(same) if not it_is}
-        written = {m for m in sort.watched.written if m in {_memory(t) for t in tensors}}
-        if any(_memory(tensors[at]) in written for at in sort.copied):
+        if sort.copied & sort.written:
             sort.failed = self._told("it writes to an argument that is another one at every call")
             return None
         statics = [one.clone() if at in sort.copied else one for at, one in enumerate(tensors)]
@@ -318,10 +327,6 @@ def _key(leaf: Any) -> Any:
         return (tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device, inference)
     hash(leaf)
     return (type(leaf), leaf)
-
-
-def _memory(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _tree() -> Any:

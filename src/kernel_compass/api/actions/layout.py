@@ -23,10 +23,8 @@ from kernel_compass.records.contracts import Tensor
 from kernel_compass.records.step_action import StepAction
 
 OPS = ("contiguous", "clone", "copy", "_to_copy")
-_LOOKS = frozenset(
-    ["__get__", "dim", "ndimension", "size", "numel", "nelement", "__len__", "element_size"]
-    + ["untyped_storage", "is_floating_point", "is_complex"]
-)
+_SIZES = ("dim", "ndimension", "size", "numel", "nelement", "__len__", "element_size")
+_LOOKS = frozenset(["__get__", *_SIZES, "untyped_storage", "is_floating_point", "is_complex"])
 """What neither reads nor writes contents, and says the same of a view as of a copy."""
 
 
@@ -204,6 +202,5 @@ def handlers() -> dict[Any, Any]:
 
 def _copied(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
     if mode.torch.compiler.is_compiling():
-        return function(*args, **kwargs)
-    found = mode.copies(mode.number, function, args, kwargs)
-    return function(*args, **kwargs) if found is None else found
+        return None
+    return copies_of(mode.number, function, args, kwargs)

@@ -9,7 +9,6 @@ found again where a set is entered a second time.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -19,8 +18,10 @@ from typing import Any
 
 from kernel_compass.kernels.library import torch_library
 
-Watch = Callable[[Any, Any, Any], tuple[Any, Any]]
+Watch = Callable[[Any, Any, Any], None]
 _TYPES: dict[object, type] = {}
+_RAISED: dict[str, int] = {}
+"""By how much torch's limits are raised."""
 _ACTIVE: dict[int, list[Any]] = {}
 """Number of a type -> the states of those that are entered, the last one on top."""
 
@@ -36,10 +37,11 @@ class Entered(AbstractContextManager[None]):
 
     Args:
         signature: what decides how functions are replaced; equal ones share a type.
-        handlers: torch function -> `handler(mode, function, args, kwargs)`.
+        handlers: torch function -> `handler(mode, function, args, kwargs)`; where that answers
+            `None`, torch's own is called.
         facts: class attributes that handlers look at; constants when traced.
         state: what handlers find by `state_of(mode.number)` at run time.
-        watch: sees the arguments of every function first; `None` = nobody needs to.
+        watch: sees the arguments of torch's own first; `None` = nobody needs to.
     """
 
     def __init__(
@@ -53,12 +55,11 @@ class Entered(AbstractContextManager[None]):
         kind = _type_of(signature, handlers, facts, watch is not None)
         self._mode = kind()
         self._state = (state, watch)
-        self._limit: int | None = None
 
     def __enter__(self) -> None:
         self._thread = threading.get_ident()
         _ACTIVE.setdefault(self._mode.number, []).append(self._state)
-        self._raise_limit()
+        _raise_limits()
         self._mode.__enter__()
 
     def __exit__(self, *_: object) -> None:
@@ -66,15 +67,23 @@ class Entered(AbstractContextManager[None]):
         stack.remove(self._state)
         if threading.get_ident() == self._thread:
             _take_off(self._mode)
-        if self._limit is not None:
-            sys.modules["torch._dynamo"].config.recompile_limit = self._limit
 
-    def _raise_limit(self) -> None:
-        """What is compiled for our types does not use up what the program may compile again."""
-        dynamo = sys.modules.get("torch._dynamo")
-        if dynamo is not None and hasattr(dynamo.config, "recompile_limit"):
-            self._limit = dynamo.config.recompile_limit
-            dynamo.config.recompile_limit = self._limit + len(_TYPES)
+
+def _raise_limits() -> None:
+    """What is compiled for our types does not use up what the program may compile again.
+
+    Each type has as many compilations of a function as the program has. The limits stay raised,
+    as what was compiled stays in torch's cache, and counts there.
+    """
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return
+    for name in ("recompile_limit", "accumulated_recompile_limit"):
+        own = getattr(dynamo.config, name, None)
+        if own is not None:
+            own -= _RAISED.get(name, 0) if own > _RAISED.get(name, 0) else 0
+            _RAISED[name] = own * len(_TYPES)
+            setattr(dynamo.config, name, own + _RAISED[name])
 
 
 def _take_off(mode: Any) -> None:
@@ -93,19 +102,15 @@ def _type_of(
     known = (signature, watches)
     if known not in _TYPES:
         number = len(_TYPES) + 1
-        body = {"handlers": dict(handlers), "number": number, "watches": watches}
-        for name, value in facts.items():
-            body[name] = staticmethod(value) if inspect.isfunction(value) else value
+        body = {"handlers": dict(handlers), "number": number, "watches": watches, **facts}
         _TYPES[known] = type(f"StepMode{number}", (_base(),), body)
     return _TYPES[known]
 
 
-def _watched(number: int, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _watched(number: int, function: Any, args: Any, kwargs: Any) -> None:
     found = state_of(number)
-    if found is None or found[1] is None:
-        return args, kwargs
-    watched: tuple[Any, Any] = found[1](function, args, kwargs)
-    return watched
+    if found is not None and found[1] is not None:
+        found[1](function, args, kwargs)
 
 
 @cache
@@ -127,11 +132,13 @@ def _base() -> Any:
             kwargs: Any = None,
         ) -> Any:
             kwargs = kwargs or {}
-            if self.watches and not torch.compiler.is_compiling():
-                args, kwargs = _watched(self.number, func, args, kwargs)
             handler = self.handlers.get(func)
-            if handler is None:
-                return func(*args, **kwargs)
-            return handler(self, func, args, kwargs)
+            if handler is not None:
+                found = handler(self, func, args, kwargs)
+                if found is not None:
+                    return found
+            if self.watches and not torch.compiler.is_compiling():
+                _watched(self.number, func, args, kwargs)
+            return func(*args, **kwargs)
 
     return StepMode

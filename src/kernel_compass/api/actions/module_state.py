@@ -58,6 +58,8 @@ def _same(one: Any, other: Any) -> bool:
         return one is other
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(one[k] is other[k] for k in one)
+    if isinstance(one, set):
+        return set(map(id, one)) == set(map(id, other))
     if isinstance(one, list):
         return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
     return isinstance(one, int | float | str | bytes) and one == other

@@ -111,9 +111,10 @@ def patterns_of(table: DispatchTable) -> Patterns:
 
 @cache
 def handlers() -> dict[Any, Callable[..., Any]]:
-    """torch function -> what stands in for it."""
+    """torch function -> what stands in for it; where it answers `None`, torch's own is called."""
     _operator()
     torch = torch_library()
+    torch.compiler.assume_constant_result(_ranges_of)  # asked once, when code is traced
     of_tensor = torch.Tensor
     return {
         torch.nn.functional.linear: _linear,
@@ -131,51 +132,46 @@ def handlers() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def _linear(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+def _linear(mode: Any, _: Any, args: Any, kwargs: Any) -> Any:
     if len(args) < 2 or (kwargs and set(kwargs) != {"bias"}):
-        return function(*args, **kwargs)
+        return None
     bias = args[2] if len(args) > 2 else kwargs.get("bias")
-    found = _product(mode, LINEAR, args[0], args[1], bias)
-    return function(*args, **kwargs) if found is None else found
+    return _product(mode, LINEAR, args[0], args[1], bias)
 
 
-def _matmul(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+def _matmul(mode: Any, _: Any, args: Any, kwargs: Any) -> Any:
     if len(args) != 2 or kwargs or not isinstance(args[1], mode.torch.Tensor):
-        return function(*args, **kwargs)
+        return None
     a, weight = args
     form = TURNED if weight.dim() == 2 else BATCHED
     fits = a.dim() == weight.dim() or (form == TURNED and a.dim() > 2)
-    found = _product(mode, form, a, weight, None) if fits else None
-    return function(*args, **kwargs) if found is None else found
+    return _product(mode, form, a, weight, None) if fits else None
 
 
-def _addmm(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+def _addmm(mode: Any, _: Any, args: Any, kwargs: Any) -> Any:
     if len(args) != 3 or kwargs or args[1].dim() != 2:
-        return function(*args, **kwargs)
-    found = _product(mode, TURNED, args[1], args[2], args[0])
-    return function(*args, **kwargs) if found is None else found
+        return None
+    return _product(mode, TURNED, args[1], args[2], args[0])
 
 
-def _einsum(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
+def _einsum(mode: Any, _: Any, args: Any, kwargs: Any) -> Any:
     if mode.torch.compiler.is_compiling() or len(args) != 3 or kwargs:
-        return function(*args, **kwargs)
+        return None
     equation, a, weight = args
     lowered = None
     if isinstance(equation, str):
         lowered = as_batched(equation, a, weight, mode.products)
     if lowered is None:
-        return function(*args, **kwargs)
+        return None
     found = _product(mode, BATCHED, lowered.a, lowered.weight, None)
-    return function(*args, **kwargs) if found is None else lowered.finish(found)
+    return None if found is None else lowered.finish(found)
 
 
-def _data(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
-    if mode.torch.compiler.is_compiling():
-        return function(*args, **kwargs)
-    state = state_of(mode.number)
-    if state is not None and state[0].weights is not None:
-        state[0].weights.expose(args[0])
-    return function(*args, **kwargs)
+def _data(mode: Any, _: Any, args: Any, __: Any) -> Any:
+    if not mode.torch.compiler.is_compiling():
+        state = state_of(mode.number)
+        if state is not None and state[0].weights is not None:
+            state[0].weights.expose(args[0])
 
 
 def _product(mode: Any, form: str, a: Any, weight: Any, bias: Any) -> Any:
@@ -190,7 +186,7 @@ def _product(mode: Any, form: str, a: Any, weight: Any, bias: Any) -> Any:
     if ranges is None or a.dim() == 0 or a.shape[-1] != shape[-2]:
         return None
     if torch.compiler.is_compiling():
-        ranges = mode.ranges_here(mode.number, shape)
+        ranges = _ranges_of(mode.number, shape)
     tokens = a.shape[1] if form == BATCHED else a.numel() // a.shape[-1]
     if not any(low <= tokens <= high for low, high in ranges):
         return None
@@ -248,12 +244,6 @@ def _ranges_of(number: int, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ..
     state = state_of(number)
     found: tuple[tuple[int, int], ...] = () if state is None else state[0].ranges_here(sizes)
     return found
-
-
-@cache
-def constant_ranges() -> Any:
-    """Ranges of tokens with an entry for this machine, asked once when code is traced."""
-    return torch_library().compiler.assume_constant_result(_ranges_of)
 
 
 @cache

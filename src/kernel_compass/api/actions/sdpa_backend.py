@@ -53,24 +53,20 @@ def backend_named(name: str) -> str | None:
 @cache
 def handlers() -> dict[Any, Any]:
     """torch function -> what stands in for it."""
+    torch_library().compiler.assume_constant_result(_fits)  # asked once, when code is traced
     return {torch_library().nn.functional.scaled_dot_product_attention: _attention}
 
 
 def _attention(mode: Any, function: Any, args: Any, kwargs: Any) -> Any:
     chosen = _chosen(mode, args, kwargs)
-    torch = mode.torch
     if chosen is None:
-        return function(*args, **kwargs)
-    if torch.compiler.is_compiling():
-        if not mode.sdpa_fits(mode.number):
+        return None
+    if mode.torch.compiler.is_compiling():
+        if not _fits(mode.number):
+            return None
+        with mode.torch.nn.attention.sdpa_kernel(mode.backends[chosen], set_priority=True):
             return function(*args, **kwargs)
-        backends = mode.backends[chosen]
-        with torch.nn.attention.sdpa_kernel(backends, set_priority=True):
-            return function(*args, **kwargs)
-    state = state_of(mode.number)
-    if state is None or not state[0].fits_sdpa():
-        return function(*args, **kwargs)
-    return _eager(mode, chosen, function, args, kwargs)
+    return _eager(mode, chosen, function, args, kwargs) if _fits(mode.number) else None
 
 
 def _eager(mode: Any, chosen: str, function: Any, args: Any, kwargs: Any) -> Any:
@@ -81,7 +77,7 @@ def _eager(mode: Any, chosen: str, function: Any, args: Any, kwargs: Any) -> Any
     except RuntimeError as error:
         if "No available kernel" not in str(error) and "No viable backend" not in str(error):
             raise
-    return function(*args, **kwargs)
+    return None
 
 
 def _chosen(mode: Any, args: Any, kwargs: Any) -> str | None:
@@ -114,9 +110,3 @@ def backends_of(names: set[str]) -> dict[str, list[Any]]:
 def _fits(number: int) -> bool:
     state = state_of(number)
     return state is not None and bool(state[0].fits_sdpa())
-
-
-@cache
-def traced_fit() -> Any:
-    """Whether the machine is the one that was measured, asked once when code is traced."""
-    return torch_library().compiler.assume_constant_result(_fits)

@@ -11,6 +11,7 @@ from kernel_compass.api.actions.context import Application, Context, Undo
 from kernel_compass.api.actions.deferred import wait_for
 from kernel_compass.api.actions.finding import Place, named_by, places_of
 from kernel_compass.api.actions.patching import Layer
+from kernel_compass.api.actions.root_waiting import RootWaiting
 from kernel_compass.records.step_action import StepAction, StepTarget
 
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -20,16 +21,17 @@ Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 def objection(action: StepAction, context: Context) -> str | None:
     """Why the target is not found; `None` = it is, or is waited for."""
     target = action.target
-    if target.module is None or context.module(target.module) is None:
-        if target.function is not None or target.module_class is not None:
-            return _not_named(target, context)
+    known = target.module is not None and context.module(target.module) is not None
+    if not known and (target.function is not None or target.module_class is not None):
+        return _not_named(target, context)
     if target.module is None and _step_place(context) is not None:
+        return None
+    if context.defer and not context.roots:
         return None
     if not context.roots:
         return "the program's modules are not known here, and its target names no class or function"
     if target.module is None:
         return "it is not said which module the step is"
-    known = context.module(target.module) is not None
     return None if known else f"there is no module {target.module!r}"
 
 
@@ -47,6 +49,9 @@ def stand_in(action: StepAction, context: Context, make: Make) -> Undo:
     application = context.of(action)
     target = action.target
     layers: list[Layer] = []
+    nameless = target.function is None and target.module_class is None
+    if context.defer and not context.roots and nameless:
+        return _when_called(action, context, make)
     module = None if target.module is None else context.module(target.module)
     named = named_by(target) if module is None else None
     if named is not None:
@@ -76,6 +81,16 @@ def stand_in(action: StepAction, context: Context, make: Make) -> Undo:
         raise
     application.on = True
     return undo
+
+
+def _when_called(action: StepAction, context: Context, make: Make) -> Undo:
+    """Put it on when the program calls the module that has the target's name."""
+    if context.waiting is None:
+        context.waiting = RootWaiting(context)
+    waiting = context.waiting
+    name = action.target.module or ""
+    waiting.add(context.of(action), name, lambda: stand_in(action, context, make))
+    return waiting.close
 
 
 def _step_place(context: Context) -> Place | None:

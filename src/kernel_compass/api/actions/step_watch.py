@@ -24,8 +24,8 @@ class Watched:
 
     made: set[int] = field(default_factory=set)
     """Memory that operators made."""
-    written: dict[int, Any] = field(default_factory=dict)
-    """Memory that was written in place and was there before -> one of its tensors."""
+    written: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """Tensors that were there before and were written in place, by memory and layout."""
     objections: list[str] = field(default_factory=list)
 
 
@@ -38,8 +38,8 @@ def watching(found: Watched) -> Iterator[None]:
         def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
             if layer.alive:
                 for one in tensors_in((args, kwargs)):
-                    if _memory(one) not in found.made:
-                        found.written[_memory(one)] = one
+                    if memory_of(one) not in found.made:
+                        found.written[_place(one)] = one
             return below(kernel, *args, **kwargs)
 
         return run
@@ -91,15 +91,15 @@ def _look(found: Watched, func: Any, args: Any, kwargs: Any, result: Any) -> Non
     for argument, value in _arguments(func, args, kwargs):
         if argument.alias_info is not None and argument.alias_info.is_write:
             for one in tensors_in(value):
-                memory = _memory(one)
+                memory = memory_of(one)
                 written.add(memory)
                 if memory not in found.made:
-                    found.written[memory] = one
+                    found.written[_place(one)] = one
     views = any(one.alias_info is not None for one in func._schema.returns)
     moves = {one.device.type for one in tensors_in((args, kwargs))}
     for one in tensors_in(result):
-        if not views and _memory(one) not in written:
-            found.made.add(_memory(one))
+        if not views and memory_of(one) not in written:
+            found.made.add(memory_of(one))
         moves.add(one.device.type)
     if len(moves) > 1 and not _scalars(args, kwargs):
         found.objections.append(f"{name} moves data between {' and '.join(sorted(moves))}")
@@ -116,8 +116,14 @@ def _scalars(args: Any, kwargs: Any) -> bool:
     return bool(cpu) and all(one.dim() == 0 for one in cpu)
 
 
-def _memory(tensor: Any) -> int:
+def memory_of(tensor: Any) -> int:
+    """Which storage a tensor lies in."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def _place(tensor: Any) -> tuple[Any, ...]:
+    layout = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return (memory_of(tensor), *layout)
 
 
 @cache

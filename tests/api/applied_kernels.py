@@ -1,0 +1,135 @@
+"""A user's Triton kernels, run by the interpreter in a process of its own; prints what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+import triton
+import triton.language as tl
+from api.applied_stand_ins import action, put_on
+
+from kernel_compass.api.actions.patching import layers_left
+from kernel_compass.api.actions.triton_source import source_sha256, tied_to_grid
+
+SEEN = []
+HOOKED = []
+
+
+@triton.jit
+def add_one(x, BLOCK: tl.constexpr):  # noqa: N803
+    return x + 1
+
+
+@triton.jit
+def scaled(x_ptr, out_ptr, n, BLOCK: tl.constexpr, note_ptr):  # noqa: N803
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(out_ptr + at, add_one(x * 2, BLOCK), mask=at < n)
+    tl.store(note_ptr + tl.program_id(0), BLOCK)
+
+
+@triton.jit
+def summed(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):  # noqa: N803
+    row = tl.program_id(0)
+    total = tl.zeros((), tl.float32)
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0))
+    tl.store(out_ptr + row, total)
+
+
+def hook(named):
+    HOOKED.append(named["BLOCK"])
+
+
+tuned = triton.autotune(
+    configs=[
+        triton.Config({"BLOCK": b}, num_warps=w, pre_hook=hook) for b, w in ((16, 4), (32, 4))
+    ],
+    key=["n"],
+    reset_to_zero=["out_ptr"],
+)(scaled)
+hinted = triton.heuristics({"BLOCK": lambda args: 16})(scaled)
+
+
+def launch(kernel, x, **meta):
+    """Result, blocks seen by the kernel, and programs that ran."""
+    out, note = torch.zeros_like(x), torch.zeros(64, dtype=torch.int32)
+    n = x.numel()
+    grid = meta.pop("grid", lambda m: (triton.cdiv(n, m["BLOCK"]),))
+    kernel[grid](x, out, n, note_ptr=note, **meta)
+    return out, int(note.max()), int((note > 0).sum())
+
+
+def launch_rows(x, block, grid=None):
+    out = torch.zeros(x.shape[0])
+    summed[grid or (x.shape[0],)](x, out, x.shape[1], BLOCK=block)
+    return out
+
+
+def config(kernel, sha=None, **values):
+    return action("triton_config", "kernel", values, kernel=kernel, kernel_sha256=sha)
+
+
+def main():
+    x = torch.arange(100.0)
+    exact = x * 2 + 1
+    found = {}
+    runs = [vars(one).get("run") for one in kinds()]
+    untouched = launch(scaled, x, BLOCK=16)
+    with put_on([config("scaled", source_sha256(scaled), BLOCK=64, num_warps=8)]) as on:
+        out, block, programs = launch(scaled, x, BLOCK=16)
+        found["callable grid"] = [torch.equal(out, exact), block, programs]
+        found["uses"] = on.applications[0].uses
+        out, block, _ = launch(hinted, x)
+        found["heuristics"] = [torch.equal(out, exact), block]
+    after = launch(scaled, x, BLOCK=16)
+    found["after"] = [torch.equal(after[0], untouched[0]), after[1], after[2]]
+    with put_on([config("scaled", BLOCK=64)]) as on:
+        out, block, programs = launch(scaled, x, BLOCK=16, grid=(7,))
+        found["fixed grid"] = [torch.equal(out, exact), block, on.applications[0].objection]
+    with put_on([config("scaled", num_warps=8)]) as on:
+        out, block, programs = launch(scaled, x, BLOCK=16, grid=(7,))
+        found["warps alone"] = [torch.equal(out, exact), block, on.applications[0].uses]
+    rows = torch.rand(3, 40)
+    with put_on([config("summed", BLOCK=64)]) as on:
+        out = launch_rows(rows, 16)
+        found["free of the grid"] = [torch.allclose(out, rows.sum(1)), on.applications[0].uses]
+    with put_on([config("scaled", "00" * 32, BLOCK=64)]) as on:
+        found["another source"] = [launch(scaled, x, BLOCK=16)[1], on.applications[0].objection]
+    with put_on([config("scaled", MISSING=64)]) as on:
+        found["no parameter"] = [launch(scaled, x, BLOCK=16)[1], on.applications[0].objection]
+    with put_on([config("scaled", BLOCK=32, num_warps=4)]) as on:
+        HOOKED.clear()
+        out, block, _ = launch(tuned, x)
+        found["autotuned"] = [torch.equal(out, exact), block, list(HOOKED), str(tuned.best_config)]
+    with put_on([config("scaled", BLOCK=64, num_warps=2)]) as on:
+        HOOKED.clear()
+        out, block, _ = launch(tuned, x)
+        found["beside its choices"] = [torch.equal(out, exact), block, list(HOOKED)]
+    found["best"] = "best_config" in vars(tuned)
+    with put_on([config("scaled", num_warps=2)]) as on:
+        tuned.configs, kept = tuned.configs[:1], tuned.configs
+        launch(tuned, x)
+        tuned.configs = kept
+        found["left open"] = on.applications[0].objection
+    found["left"] = [layers_left(), runs == [vars(one).get("run") for one in kinds()]]
+    found["tied"] = [sorted(tied_to_grid(one.fn)) for one in (scaled, summed)]
+    print(json.dumps(found))
+
+
+def kinds():
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    return JITFunction, InterpretedFunction, Autotuner
+
+
+if __name__ == "__main__":
+    sys.exit(main())
