@@ -70,7 +70,7 @@ class ProgramBench:
     budget_pct: float
     device: str = "cuda"
     calibration: str | None = None
-    product_minutes: float = 3.0
+    product_minutes: float = 1.5
     tell: Callable[[LoopEvent], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
     folder: str = field(default_factory=os.getcwd)

@@ -72,6 +72,9 @@ class StepPlan:
     capture: StepCapture
     places: tuple[StepPlace, ...]
     offers: tuple[Offer, ...]
+    in_graph: StepPlan | None = None
+    """The same step without the time in which its GPU waits: what would be left to do once it is
+    in a CUDA graph; `None` = that is not proposed."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class StepAsked:
     limits: StudyLimits = field(default_factory=StudyLimits)
     device: str = "cuda"
     calibration: str | None = None
-    product_minutes: float = 3.0
+    product_minutes: float = 1.5
     options: StepOptions = field(default_factory=StepOptions)
 
 
@@ -182,7 +185,14 @@ def plan_capture(
     """Select, group, explain and propose on a captured step; nothing is measured."""
     asked = StepAsked(budget_pct, calibration=calibration)
     places, offers = plan_step(_setup(capture, asked, ""), capture)
-    return StepPlan(capture, places, offers)
+    graph = [o for o in offers if o.proposal.action.kind is StepActionKind.STEP_GRAPH]
+    if not graph or capture.step_us is None or capture.idle_us is None:
+        return StepPlan(capture, places, offers)
+    kernels = tuple(replace(one, gap_us=0.0) for one in capture.kernels)
+    busy = capture.step_us - capture.idle_us
+    later = replace(capture, kernels=kernels, step_us=busy, idle_us=0.0, in_graph=True)
+    inside = plan_step(_setup(later, asked, ""), later, (graph[0].proposal.action,))
+    return StepPlan(capture, places, offers, StepPlan(later, *inside))
 
 
 def read_capture(path: Path) -> StepCapture:
@@ -382,7 +392,7 @@ def asked_of(request: StudyRequest) -> StepAsked:
         request.limits,
         str(options["device"]),
         None if calibration is None else str(calibration),
-        float(options.get("product_minutes", 3.0)),
+        float(options.get("product_minutes", 1.5)),
         StepOptions.of(request),
     )
 

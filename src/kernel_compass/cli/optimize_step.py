@@ -162,23 +162,29 @@ def _without_a_run(
         captures = (step_optimizing.read_capture(source.captured),)
     for capture in captures:
         plan = step_optimizing.plan_capture(capture, budget, words.calibration)
-        offers = [one.proposal for one in plan.offers]
         if forms[0]:
             emit(_plan_json(plan), None)
-        else:
-            title = f"{capture.program}: {capture.step}"
-            emit(step_plan_text(title, plan.places, offers, capture.not_handled), None)
+            continue
+        stages = [plan, *([plan.in_graph] if plan.in_graph else [])]
+        parts = [(one.places, [offer.proposal for offer in one.offers]) for one in stages]
+        emit(step_plan_text(f"{capture.program}: {capture.step}", parts, capture.not_handled), None)
     return 0
 
 
 def _plan_json(plan: Any) -> str:
     from kernel_compass.codec.canonical import indented, plain
 
+    def part(one: Any) -> dict[str, Any]:
+        return {
+            "places": [plain(place) for place in one.places],
+            "proposals": [plain(offer.proposal) for offer in one.offers],
+        }
+
     found: bytes = indented(
         {
             "measured": False,
-            "places": [plain(one) for one in plan.places],
-            "proposals": [plain(one.proposal) for one in plan.offers],
+            **part(plan),
+            "in_graph": None if plan.in_graph is None else part(plan.in_graph),
             "not_handled": [plain(one) for one in plan.capture.not_handled],
         }
     )

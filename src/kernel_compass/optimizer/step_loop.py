@@ -156,12 +156,15 @@ class StepLoop:
 
     def _run(self) -> Why:
         self._look()
-        why = Why.FINISHED
+        why, looked = Why.FINISHED, 0
         while True:
             over = self._over()
             if over is not None:
                 why = over
                 break
+            if looked < len(self._kept):  # fused regions change shares and groups
+                looked = len(self._kept)
+                self._look()
             offer = self._next()
             if offer is None:
                 break
@@ -172,7 +175,6 @@ class StepLoop:
             self._say(Stage.SCREEN, _line(trial))
             if trial.reason is None:
                 self._kept.append(trial)
-                self._look()
         if self._kept:
             self._confirm()
         self._book.drop_pending()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernel_compass.analysis.step_runs import OpRun, op_bytes, op_runs
@@ -13,8 +13,12 @@ from kernel_compass.records.step_loop import PlaceKind, StepPlace
 from kernel_compass.records.workload import Op, Workload
 from kernel_compass.units import percent_text
 
-ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
+ATTENTION = ("scaled_dot_product", "attention")
 COPIES = frozenset(["copy", "clone", "contiguous", "_to_copy", "cat"])
+NO_CHANGE = "no change is known for it"
+LONGEST_NAME = 48
+MIN_PASSES = 2
+"""Kernels that make a run worth fusing."""
 EIGHT_BIT_PCT = 0.6
 """From this budget on weights of 8 bits are within it, and their bytes are the floor."""
 
@@ -35,11 +39,18 @@ class _Gathered:
     dtype: str | None = None
     launch: int | None = None
     saves_at_most_us: float | None = None
+    parts: list[float | None] = field(default_factory=list)
+    """Floors of a product's kernels."""
 
     def add(self, time_us: float, floor_us: float | None, launches: float) -> None:
         """A kernel, or a run of them."""
         self.time_us += time_us
         self.launches += launches
+        if self.kind is PlaceKind.PRODUCT:  # the parts of a split product have one floor together
+            self.parts.append(floor_us)
+            found = [one for one in self.parts if one is not None]
+            self.floor_us = sum(found) if found else None
+            return
         known = self.floor_us is not None and floor_us is not None
         self.floor_us = (self.floor_us or 0.0) + (floor_us or 0.0) if known else None
 
@@ -69,7 +80,12 @@ def select_places(
         budget_pct: of errors; where it allows other weights, theirs are a product's floor.
     """
     if capture.kernels:
-        gathered = [*_of_kernels(capture, budget_pct), *_of_groups(capture, groups)]
+        grouped = {index for group in groups for index in group.kernels}
+        wide = _of_wide_runs(capture, grouped)
+        inside = {index for place in wide for index in place.ops}
+        passes = {at for at, one in enumerate(capture.kernels) if one.op in inside}
+        alone = _of_kernels(capture, budget_pct, grouped | passes)
+        gathered = [*alone, *_of_groups(capture, groups), *wide]
         total = capture.step_us or sum(one.time_us for one in capture.kernels)
         gathered += _idle(capture)
         said = "of the time"
@@ -97,14 +113,20 @@ def worked_on(place: StepPlace) -> bool:
     return place.selected.passed_over in (None, PassedOver.NO_FLOOR)
 
 
-def step_product(op: StepOp) -> Workload | None:
-    """The product with a constant weight that an operator computes; `None` = it is none."""
+def step_product(op: StepOp, assumed: bool = False) -> Workload | None:
+    """The product with a constant weight that an operator computes; `None` = it is none.
+
+    Args:
+        op: of the step.
+        assumed: take the second operand for a weight, as layers have it: what a trace was made of
+            says nothing of contents.
+    """
     name = op.name.rpartition("::")[2]
     tensors = op.inputs[1:] if name in ("addmm", "baddbmm") else op.inputs
     if name not in ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear") or len(tensors) < 2:
         return None
     x, weight = tensors[0], tensors[1]
-    if not weight.constant or x.constant:
+    if not assumed and (not weight.constant or x.constant):
         return None
     if len(weight.shape) == 3 and len(x.shape) == 3 and name in ("bmm", "baddbmm", "matmul"):
         h, m, k = x.shape
@@ -119,12 +141,23 @@ def step_product(op: StepOp) -> Workload | None:
     return Workload(Op.LINEAR, 1, rows, k, n) if x.shape[-1] == k and rows else None
 
 
-def _of_kernels(capture: StepCapture, budget_pct: float) -> Iterable[_Gathered]:
+def knows_constants(capture: StepCapture) -> bool:
+    """Whether it says of any operand that it is constant; a trace says it of none."""
+    return any(tensor.constant for op in capture.ops for tensor in op.inputs)
+
+
+def _of_kernels(
+    capture: StepCapture, budget_pct: float, grouped: Collection[int]
+) -> Iterable[_Gathered]:
+    """Kernels by what they are; what is in a group and nothing by itself belongs to the group."""
     found: dict[tuple[object, ...], _Gathered] = {}
     ops = {op.index: op for op in capture.ops}
-    for kernel in capture.kernels:
+    assumed = not knows_constants(capture)
+    for index, kernel in enumerate(capture.kernels):
         op = None if kernel.op is None else ops.get(kernel.op)
-        key, made = _place_of(capture, kernel, op)
+        key, made = _place_of(capture, kernel, op, assumed)
+        if made.kind is PlaceKind.OTHER and index in grouped:
+            continue
         place = found.setdefault(key, made)
         floor = kernel.floor_us
         if floor is not None and place.workload is not None and budget_pct >= EIGHT_BIT_PCT:
@@ -138,7 +171,7 @@ def _of_kernels(capture: StepCapture, budget_pct: float) -> Iterable[_Gathered]:
 
 
 def _place_of(
-    capture: StepCapture, kernel: StepKernel, op: StepOp | None
+    capture: StepCapture, kernel: StepKernel, op: StepOp | None, assumed: bool
 ) -> tuple[tuple[object, ...], _Gathered]:
     """What a kernel belongs to, and a new place for it."""
     if kernel.launch is not None:
@@ -147,15 +180,17 @@ def _place_of(
         return (PlaceKind.TRITON, launch.kernel, launch.source_sha256), made
     kind, name, workload = PlaceKind.OTHER, kernel.name, None
     if op is not None:
-        kind, name, workload = _kind_of(op)
+        kind, name, workload = _kind_of(op, assumed)
     dtype = op.inputs[0].dtype if workload is not None and op is not None else None
     key = (kind, name, dtype) if kind is not PlaceKind.OTHER else (kind, kernel.name, name)
-    said = name if kind is not PlaceKind.OTHER or op is None else f"{name} ({kernel.name})"
+    short = kernel.name if len(kernel.name) <= LONGEST_NAME else f"{kernel.name[:LONGEST_NAME]}..."
+    said = f"{name} ({short})" if kind is PlaceKind.OTHER and op is not None else name
+    said = short if op is None else said
     return key, _Gathered(kind, said, workload=workload, dtype=dtype)
 
 
-def _kind_of(op: StepOp) -> tuple[PlaceKind, str, Workload | None]:
-    workload = step_product(op)
+def _kind_of(op: StepOp, assumed: bool = False) -> tuple[PlaceKind, str, Workload | None]:
+    workload = step_product(op, assumed)
     if workload is not None:
         return PlaceKind.PRODUCT, workload.shape_text, workload
     bare = op.name.rpartition("::")[2]
@@ -173,9 +208,10 @@ def _of_groups(capture: StepCapture, groups: Sequence[Group]) -> Iterable[_Gathe
     found: dict[tuple[object, ...], _Gathered] = {}
     ops = {op.index: op for op in capture.ops}
     for group in groups:
-        name = _group_name(group.first_line, group.last_line, len(group.kernels))
-        place = found.setdefault((name,), _Gathered(PlaceKind.GROUP, name, saves_at_most_us=0.0))
         kernels = [capture.kernels[i] for i in group.kernels]
+        words = [ops[one.op].name if one.op in ops else one.name for one in kernels]
+        name = _group_name(group.first_line, group.last_line, words)
+        place = found.setdefault((name,), _Gathered(PlaceKind.GROUP, name, saves_at_most_us=0.0))
         time_us = group.time_us + group.gap_us
         place.add(
             time_us,
@@ -190,6 +226,37 @@ def _of_groups(capture: StepCapture, groups: Sequence[Group]) -> Iterable[_Gathe
         if group.module is not None:
             place.modules = list(dict.fromkeys([*place.modules, group.module]))
     return found.values()
+
+
+def _of_wide_runs(capture: StepCapture, grouped: Collection[int]) -> list[_Gathered]:
+    """Runs of kernels that are no launch-bound ones: each streams what the one before wrote.
+
+    Of their time, what remains in one pass is the part of the bytes that come from outside of the
+    run or are used after it.
+    """
+    if not any(op.line or op.module is not None for op in capture.ops):
+        return []  # a trace: which operands share memory is not known
+    times: dict[int, list[StepKernel]] = {}
+    for at, kernel in enumerate(capture.kernels):
+        if kernel.op is not None and at not in grouped:
+            times.setdefault(kernel.op, []).append(kernel)
+    found: dict[str, _Gathered] = {}
+    ops = {op.index: op for op in capture.ops}
+    for run in op_runs(capture):
+        members = [index for index in run.ops if index in times]
+        kernels = [one for index in members for one in times[index]]
+        if len(kernels) < MIN_PASSES or not run.bytes:
+            continue
+        words = [ops[index].name for index in members]
+        name = _group_name(ops[members[0]].line, ops[members[-1]].line, words, "passes")
+        place = found.setdefault(name, _Gathered(PlaceKind.GROUP, name, saves_at_most_us=0.0))
+        time_us = sum(one.time_us for one in kernels)
+        stays = time_us * min(run.outer_bytes / run.bytes, 1.0)
+        place.add(time_us, stays, sum(one.launches for one in kernels))
+        place.saves_at_most_us = (place.saves_at_most_us or 0.0) + time_us - stays
+        for index in members:
+            place.at(ops[index])
+    return list(found.values())
 
 
 def _idle(capture: StepCapture) -> Iterator[_Gathered]:
@@ -224,7 +291,8 @@ def _of_runs(capture: StepCapture) -> Iterable[_Gathered]:
     ops = {op.index: op for op in capture.ops}
     unit = _us_a_byte(capture)
     for run in op_runs(capture):
-        name = _group_name(run.first_line, run.last_line, len(run.ops))
+        words = [ops[index].name for index in run.ops]
+        name = _group_name(run.first_line, run.last_line, words)
         place = found.setdefault(name, _Gathered(PlaceKind.GROUP, name, saves_at_most_us=0.0))
         place.add(run.bytes * unit, run.outer_bytes * unit, float(len(run.ops)))
         place.saves_at_most_us = (place.saves_at_most_us or 0.0) + _saves(run) * unit
@@ -244,11 +312,17 @@ def _us_a_byte(capture: StepCapture) -> float:
     return capture.step_us / total if capture.step_us is not None and total else 1.0
 
 
-def _group_name(first: SourceLine | None, last: SourceLine | None, count: int) -> str:
+def _group_name(
+    first: SourceLine | None,
+    last: SourceLine | None,
+    words: Sequence[str],
+    kind: str = "short ones",
+) -> str:
+    count = len(words)
     if first is None:
-        return f"{count} short kernels"
+        return f"{count} {kind}, {words[0]} to {words[-1]}"
     end = f" to {last.file}:{last.line}" if last is not None and last != first else ""
-    return f"{count} short ones from {first.text}{end}"
+    return f"{count} {kind} from {first.text}{end}"
 
 
 def _placed(one: _Gathered, total: float, least: float, said: str, measured: bool) -> StepPlace:
@@ -278,7 +352,10 @@ def _selected(one: _Gathered, total: float, least: float, said: str) -> Selected
         if free < 1 + least and one.kind is not PlaceKind.TRITON:
             why = f"{part} {said}: were it free, {free:.3f} times faster in all."
             return Selected(one.name, share, None, 1.0, PassedOver.SMALL_SHARE, why)
-        why = f"{part} {said}; what it could take is not known here: it is tried all the same."
+        why = f"{part} {said}; what it could take is not known here"
+        why += (
+            f", and {NO_CHANGE}." if one.kind is PlaceKind.OTHER else ": it is tried all the same."
+        )
         return Selected(one.name, share, None, 1.0, PassedOver.NO_FLOOR, why)
     headroom = time_us / floor_us if floor_us > 0 else None
     gain = _gain(total, time_us, min(floor_us, time_us))
@@ -289,7 +366,8 @@ def _selected(one: _Gathered, total: float, least: float, said: str) -> Selected
     if gain < 1 + least:
         why = f"{part} {said}, {far}: at its floor {gain:.3f} times faster in all."
         return Selected(one.name, share, headroom, gain, PassedOver.AT_ITS_FLOOR, why)
-    why = f"{part} {said}, {far}: up to {gain:.2f} times faster in all."
+    why = f"{part} {said}, {far}: up to {gain:.2f} times faster in all"
+    why += f", but {NO_CHANGE}." if one.kind is PlaceKind.OTHER else "."
     return Selected(one.name, share, headroom, gain, None, why)
 
 

@@ -43,27 +43,48 @@ def step_study_text(recorded: RecordedStudy) -> str:
 
 def step_plan_text(
     step: str,
-    places: Sequence[StepPlace],
-    offers: Sequence[StepProposal],
+    stages: Sequence[tuple[Sequence[StepPlace], Sequence[StepProposal]]],
     not_handled: Sequence[NotHandled],
 ) -> str:
-    """Where a captured step's time goes and what would be tried, with nothing measured."""
-    lines = [f"{plain(step)}: {NOT_MEASURED}", ""]
+    """Where a captured step's time goes and what would be tried, with nothing measured.
+
+    Args:
+        step: what it is of.
+        stages: places and proposals of the step as it is, and as it would be in a CUDA graph.
+        not_handled: of the program.
+    """
+    lines = [f"{plain(step)}", NOT_MEASURED]
+    for number, (places, offers) in enumerate(stages):
+        if number:
+            lines += ["", "Once it is in a graph, by its kernels' times alone:"]
+        lines += ["", *_places(places), "", *_offers(offers)]
+    lines += _not_handled(not_handled)
+    return "\n".join(lines) + "\n"
+
+
+def _places(places: Sequence[StepPlace]) -> list[str]:
+    lines = []
+    passed = []
     for place in places:
-        passed = place.selected.passed_over
-        said = "" if passed is None or passed.value == "no_floor" else f"passed over, {passed}: "
+        over = place.selected.passed_over
+        if over is not None and over.value != "no_floor":
+            passed.append(place.selected)
+            continue
         lines.append(f"  {plain(place.selected.workload)}")
-        lines.append(f"    {said}{plain(place.selected.why)}")
+        lines.append(f"    {plain(place.selected.why)}")
         if place.lines:
             lines.append(f"    at {', '.join(plain(one.text) for one in place.lines[:3])}")
-    lines += ["", "What would be tried, the most promising first:" if offers else "Nothing to try."]
+    return [*lines, *(["", *_passed(passed)[:-1]] if passed else [])]
+
+
+def _offers(offers: Sequence[StepProposal]) -> list[str]:
+    lines = ["What would be tried, the most promising first:" if offers else "Nothing to try."]
     for number, one in enumerate(offers, 1):
         lines.append(f"  {number}. {plain(one.action.text)}: {_prediction(one)}")
         lines.append(f"     {plain(one.why)}")
         if one.preconditions:
             lines.append(f"     only if {plain('; '.join(one.preconditions))}")
-    lines += _not_handled(not_handled)
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def share_of_gain(trial: StepTrial, kept: Sequence[StepTrial]) -> float | None:

@@ -32,7 +32,7 @@ def step():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Model().eval()
-    x = torch.randn(4096, 64)
+    x = torch.randn(1024, 64)
 
     def call() -> Tensor:
         with torch.no_grad():

@@ -61,7 +61,7 @@ class Compiling:
             if target in compiled or (known is not None and whole and known < LEAST_SAVED * whole):
                 continue
             found.append(_offer(view, target, parts, PLAIN))
-            if view.on_gpu and target.function is None:
+            if view.on_gpu and (target.module is not None or target.module_class is not None):
                 found.append(_offer(view, target, parts, TUNED))
         return found
 
@@ -69,8 +69,9 @@ class Compiling:
 def _targets(view: StepView, place: StepPlace) -> dict[StepTarget, float]:
     """What could be compiled to fuse a run, and how much of the run each holds."""
     ops = [view.capture.ops[index] for index in place.ops]
-    if not ops:
-        return {}
+    if not ops or not any(op.line or op.module is not None for op in view.capture.ops):
+        # a trace names no functions: what would be compiled is what holds the run
+        return {StepTarget(f"what holds the {place.selected.workload}"): 1.0}
     found: dict[StepTarget, float] = dict(_functions(view, place))
     counts: Counter[str] = Counter()
     for op in ops:
