@@ -179,6 +179,16 @@ def test_it_stops_by_trials_and_still_confirms(tmp_path):
     assert len(found.step.steps) == 1 and found.step.final.accepted
 
 
+def test_a_study_that_goes_on_confirms_the_larger_set(tmp_path):
+    _, first = run(tmp_path / "a", FakeBench(), limits=StudyLimits(trials=1))
+    _, found = run(tmp_path / "a", FakeBench(), resume=True)
+    assert len(first.step.entries) == 1 and len(found.step.kept) == 4
+    assert found.step.final.trials == tuple(one.number for one in found.step.kept)
+    assert sorted(one.trial for one in found.step.entries) == list(found.step.final.trials)
+    _, again = run(tmp_path / "a", FakeBench(), resume=True)
+    assert again.step == found.step  # nothing is done twice
+
+
 def test_ctrl_c_keeps_the_best_so_far_and_resume_goes_on(tmp_path):
     folder = tmp_path / "a"
     bench = FakeBench(interrupt_at=6)

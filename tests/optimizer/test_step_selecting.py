@@ -7,9 +7,14 @@ from dataclasses import replace
 import pytest
 from optimizer.step_samples import decode_capture, groups_of, line, op, tensor
 
-from kernel_compass.optimizer.step_selecting import select_places, step_product, worked_on
+from kernel_compass.optimizer.step_selecting import (
+    select_again,
+    select_places,
+    step_product,
+    worked_on,
+)
 from kernel_compass.records.selection import PassedOver
-from kernel_compass.records.step_capture import StepKernel
+from kernel_compass.records.step_capture import RegionKind, StepKernel, StepRegion
 from kernel_compass.records.step_loop import PlaceKind
 from kernel_compass.records.workload import Op, Workload
 
@@ -135,3 +140,17 @@ def test_products_with_a_constant_weight(name, inputs, expected):
     assert step_product(op(0, name, [*tensors, moving], [])) is None
     if len(inputs) > 1:
         assert step_product(op(0, name, [*tensors, moving], []), assumed=True) == expected
+
+
+def test_what_a_compiled_region_hides_is_still_worked_on():
+    first = decode_capture(0.0)
+    region = StepRegion(0, RegionKind.COMPILED, "forward", line(8))
+    inside = tuple(replace(one, op=None, launch=None, region=0) for one in first.kernels[3:5])
+    now = replace(first, ops=(), launches=(), regions=(region,), kernels=inside, step_us=115.0)
+    found = select_again(first, now, (), 0.005, 1.0)
+    product = named(found, PlaceKind.PRODUCT)
+    assert product.selected.share == pytest.approx(60 / 115)
+    assert named(found, PlaceKind.ATTENTION).time_us == 50.0
+    assert not any(one.kind is PlaceKind.TRITON for one in found)
+    same = select_again(first, first, groups_of(first), 0.005, 1.0)
+    assert same == places(first, groups_of(first))

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,12 @@ class ProgramBench:
             return found
         with tempfile.TemporaryDirectory(prefix="kernel-compass-") as place:
             asked = {**self._asked(accepted), "place": place, "name": shown_name(self.program)}
-            self._run("capture_task", asked)
-            return capture_in(Path(place), self.calibration)
+            graph_us = self._run("capture_task", asked)["graph_us"]
+            found = capture_in(Path(place), self.calibration)
+        if graph_us is None:
+            return found
+        kernels = tuple(replace(one, gap_us=0.0) for one in found.kernels)
+        return replace(found, kernels=kernels, step_us=graph_us, idle_us=0.0, in_graph=True)
 
     def study(self, workload: Workload, dtype: str) -> ProductFound:
         """Run a study of the product alone, with its own ledger."""

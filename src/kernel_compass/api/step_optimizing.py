@@ -184,14 +184,14 @@ def plan_capture(
 ) -> StepPlan:
     """Select, group, explain and propose on a captured step; nothing is measured."""
     asked = StepAsked(budget_pct, calibration=calibration)
-    places, offers = plan_step(_setup(capture, asked, ""), capture)
+    places, offers = plan_step(setup_of(capture, asked, ""), capture)
     graph = [o for o in offers if o.proposal.action.kind is StepActionKind.STEP_GRAPH]
     if not graph or capture.step_us is None or capture.idle_us is None:
         return StepPlan(capture, places, offers)
     kernels = tuple(replace(one, gap_us=0.0) for one in capture.kernels)
     busy = capture.step_us - capture.idle_us
     later = replace(capture, kernels=kernels, step_us=busy, idle_us=0.0, in_graph=True)
-    inside = plan_step(_setup(later, asked, ""), later, (graph[0].proposal.action,))
+    inside = plan_step(setup_of(later, asked, ""), later, (graph[0].proposal.action,))
     return StepPlan(capture, places, offers, StepPlan(later, *inside))
 
 
@@ -255,12 +255,13 @@ def _run(
     bench: StepBench, capture: StepCapture, asked: StepAsked, ledger: Ledger, tell: Tell
 ) -> StepOptimized:
     study = ledger.recorded.study.identifier
-    setup = _setup(capture, asked, study)
+    setup = setup_of(capture, asked, study)
     end = StepLoop(setup, bench, ledger, time.monotonic, tell).run()
     return StepOptimized(ledger.recorded, ledger.folder, end)
 
 
-def _setup(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
+def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
+    """What the loop is given, by the capture and what was asked for alone."""
     machine = _machine(capture, asked.calibration)
     fixed, stream_us = step_costs(capture, asked.calibration)
 

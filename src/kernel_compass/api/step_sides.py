@@ -13,6 +13,8 @@ from kernel_compass.records.environment import Environment
 from kernel_compass.records.step_action import StepAction, StepActionKind
 from kernel_compass.validation.step_outputs import Kept, kept, tensors_of
 
+COUNTED = frozenset([StepActionKind.COMPILE_REGION, StepActionKind.STEP_GRAPH])
+"""Changes that count their uses wherever they are used."""
 WARM_UP = 3
 """Steps on a side stream before a graph is captured."""
 CALLS = 3
@@ -100,6 +102,27 @@ class AppliedSide:
         """
         for one in objections_of(self.applied):
             raise NotPutOn(one)
+
+    def check_used(self) -> None:
+        """Whether every change did something in the steps so far.
+
+        Raises:
+            NotPutOn: one did not: nothing of the step goes through it.
+        """
+        if self.applied is None:
+            return
+        regions = any(o.kind is StepActionKind.COMPILE_REGION for o in self._actions)
+        for one in self.applied.applications:
+            kind = one.action.kind
+            if kind in COUNTED and not one.uses:
+                notes = "; ".join(getattr(one, "notes", ()) or ())
+                why = (
+                    notes or "nothing of the step goes through it, or only within what is compiled"
+                )
+                raise NotPutOn(f"{one.action.text}: {why}")
+        wanted = [o for o in self._actions if o.kind is StepActionKind.PRODUCT]
+        if wanted and not regions and not self.applied.products:
+            raise NotPutOn(f"{wanted[-1].text}: {'; '.join(self.applied.explain()[-2:])}")
 
     @property
     def added_bytes(self) -> int:

@@ -34,7 +34,7 @@ from kernel_compass.profiling.step_child import CAPTURE
 from kernel_compass.profiling.step_measuring import captured, environment
 from kernel_compass.profiling.step_running import silenced
 from kernel_compass.records.comparison import Decision, Rule
-from kernel_compass.records.step_action import StepAction
+from kernel_compass.records.step_action import StepAction, StepActionKind
 from kernel_compass.records.step_loop import ConfigTime, StepOptions, StepSampled, StepTried
 from kernel_compass.records.step_program import Program
 from kernel_compass.records.trial import Reason
@@ -88,13 +88,20 @@ class _Asked:
 def capture_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """The step captured with what was accepted on; the capture and its traces go to a folder.
 
+    A graph of ours would hide operators and lines: the step is captured without it, and timed
+    with it.
+
     Args:
         arguments: those of all tasks, `place` (the folder), and the program's `name`.
         tell: told when the program is open.
+
+    Returns:
+        `graph_us`: the step's time in our graph; `None` without one.
     """
     asked = _Asked.of(arguments, tell)
     place = Path(arguments["place"])
-    side = AppliedSide(asked.step, asked.accepted)
+    others = [one for one in asked.accepted if one.kind is not StepActionKind.STEP_GRAPH]
+    side = AppliedSide(asked.step, others)
     # what our changes compile is a region of the capture, as what the program compiles is
     with silenced(), asked.step.functions.installed():
         side.put_on()
@@ -105,7 +112,10 @@ def capture_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         finally:
             side.take_off()
     (place / CAPTURE).write_bytes(packed(found))
-    return {}
+    if len(others) == len(asked.accepted):
+        return {"graph_us": None}
+    with silenced():
+        return {"graph_us": asked.timer(asked.accepted).time_us(asked.side(asked.accepted))}
 
 
 def attempt_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -200,6 +210,7 @@ def _checked(asked: _Asked, actions: Sequence[StepAction], reference: Sequence[K
         try:
             found = results(side, asked.step, SEED)
             side.refused()  # a graph break, a kernel that cannot be launched: found when it runs
+            side.check_used()
             added = side.added_bytes
             now = memory_now(asked.step)
             if memory is not None and now is not None:

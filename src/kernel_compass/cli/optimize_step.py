@@ -149,6 +149,9 @@ def _without_a_run(
         found = "--captured and --trace stand in for a run."
         raise UsageError(found, "Name a program, or what was captured of one.")
     budget = step_optimizing.BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
+    missing = next((p for p in (source.captured, source.trace) if p and not p.is_file()), None)
+    if missing is not None:
+        raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")
     if source.captured is not None and is_recording(source.captured):
         json, quiet, json_lines = forms
         view = view_of(quiet or json, json_lines)

@@ -150,7 +150,8 @@ class Fold:
         if entry.trial not in self.ended:
             raise ValueError(f"an entry is of trial {entry.trial}, which has not ended")
         before = self.step or StepStudy()
-        self.step = replace(before, entries=(*before.entries, entry))
+        others = [one for one in before.entries if one.reference != entry.reference]
+        self.step = replace(before, entries=(*others, entry))  # confirmed anew, in a larger set
 
     def _apply_tell(self, found: Any, _row: Row) -> None:
         self.tells.append(Tell(found["stream"], found["index"], found["time_us"]))

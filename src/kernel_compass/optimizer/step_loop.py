@@ -24,7 +24,7 @@ from kernel_compass.optimizer.step_doors import (
     StepView,
 )
 from kernel_compass.optimizer.step_proposers.products import decided
-from kernel_compass.optimizer.step_selecting import select_places, worked_on
+from kernel_compass.optimizer.step_selecting import select_again, select_places, worked_on
 from kernel_compass.records.comparison import Decision, Rule
 from kernel_compass.records.loop import LoopEvent, Stage, Why
 from kernel_compass.records.measurement import PairedSamples
@@ -200,9 +200,10 @@ class StepLoop:
         self._capture = found
         self._first = self._first or found
         options, setup = self._setup.options, self._setup
-        places = select_places(found, setup.groups(found), options.least_share, setup.budget_pct)
+        limits = (options.least_share, setup.budget_pct)
+        places = select_again(self._first, found, setup.groups(found), *limits)
         self._places = tuple(one for one in places if worked_on(one))
-        if not self._kept:
+        if not self._kept and not (self._ledger.recorded.step or StepStudy()).step:
             passed = tuple(one.selected for one in places if not worked_on(one))
             self._ledger.note_step(
                 StepStudy(
@@ -317,7 +318,8 @@ class StepLoop:
 
     def _confirm(self) -> None:
         """All that was kept beside the untouched program, in fresh processes."""
-        if self._book.final is not None:
+        numbers = tuple(one.number for one in self._kept)
+        if self._book.final is not None and self._book.final.trials == numbers:
             return
         options = self._setup.options
         why = f"{len(self._kept)} changes together, beside the untouched program"
@@ -349,6 +351,7 @@ class StepLoop:
         failure: tuple[Reason, str] | None,
     ) -> None:
         final, reason = self._final(samples, outputs, added, failure)
+        final = replace(final, trials=tuple(one.number for one in self._kept))
         results: tuple[RegimeResult, ...] = ()
         if final.speedup is not None and final.before_us and final.after_us:
             speedup = final.speedup

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernel_compass.analysis.step_runs import OpRun, op_bytes, op_runs
 from kernel_compass.optimizer.step_doors import Group
 from kernel_compass.records.selection import PassedOver, Selected
-from kernel_compass.records.step_capture import SourceLine, StepCapture, StepKernel, StepOp
+from kernel_compass.records.step_capture import (
+    RegionKind,
+    SourceLine,
+    StepCapture,
+    StepKernel,
+    StepOp,
+)
 from kernel_compass.records.step_loop import PlaceKind, StepPlace
 from kernel_compass.records.workload import Op, Workload
 from kernel_compass.units import percent_text
 
 ATTENTION = ("scaled_dot_product", "attention")
+HIDDEN = (PlaceKind.PRODUCT, PlaceKind.ATTENTION)
+"""What a compiled region runs as before, and changes still reach."""
 COPIES = frozenset(["copy", "clone", "contiguous", "_to_copy", "cat"])
 NO_CHANGE = "no change is known for it"
 LONGEST_NAME = 48
@@ -95,17 +103,35 @@ def select_places(
         said = "of the bytes that its operators move (no kernel times here)"
     measured = bool(capture.kernels) or capture.step_us is not None
     places = [_placed(one, total, least_effect, said, measured) for one in gathered]
-    return tuple(
-        sorted(
-            places,
-            key=lambda one: (
-                one.selected.passed_over not in (None, PassedOver.NO_FLOOR),
-                -one.selected.gain,
-                -one.selected.share,
-                one.selected.workload,
-            ),
-        )
-    )
+    return tuple(sorted(places, key=_order))
+
+
+def select_again(
+    first: StepCapture,
+    now: StepCapture,
+    groups: Sequence[Group],
+    least_effect: float,
+    budget_pct: float,
+) -> tuple[StepPlace, ...]:
+    """The same after changes were kept: what a compiled region hides is as it was before it.
+
+    Args:
+        first: the untouched step, in which every operator is seen.
+        now: with what was kept.
+        groups: of the step as it is now.
+        least_effect: and `budget_pct`: as in `select_places`.
+    """
+    places = select_places(now, groups, least_effect, budget_pct)
+    if not any(one.kind is RegionKind.COMPILED for one in now.regions):
+        return places
+    seen = {(one.kind, one.selected.workload) for one in places}
+    before = replace(first, step_us=now.step_us, idle_us=now.idle_us, in_graph=now.in_graph)
+    hidden = [
+        one
+        for one in select_places(before, (), least_effect, budget_pct)
+        if one.kind in HIDDEN and (one.kind, one.selected.workload) not in seen
+    ]
+    return tuple(sorted([*places, *hidden], key=_order))
 
 
 def worked_on(place: StepPlace) -> bool:
@@ -369,6 +395,11 @@ def _selected(one: _Gathered, total: float, least: float, said: str) -> Selected
     why = f"{part} {said}, {far}: up to {gain:.2f} times faster in all"
     why += f", but {NO_CHANGE}." if one.kind is PlaceKind.OTHER else "."
     return Selected(one.name, share, headroom, gain, None, why)
+
+
+def _order(place: StepPlace) -> tuple[bool, float, float, str]:
+    found = place.selected
+    return not worked_on(place), -found.gain, -found.share, found.workload
 
 
 def _gain(total: float, time_us: float, becomes_us: float) -> float:

@@ -22,6 +22,8 @@ class StepFinal:
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
     processes: int = 0
+    trials: tuple[int, ...] = ()
+    """Of the changes that were on."""
 
 
 @dataclass(frozen=True)
