@@ -134,7 +134,7 @@ COMPILED = """
 import torch
 def norm(x):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
-fast = torch.compile(norm)
+fast = torch.compile(norm, backend="eager")
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -152,7 +152,7 @@ print(y.sum().item(), dict(utils.counters["stats"]), dict(utils.counters["graph_
 
 GRAPH_BREAK = """
 import torch
-@torch.compile
+@torch.compile(backend="eager")
 def step(x):
     y = torch.sin(x)
     print("inside")
@@ -205,3 +205,20 @@ not_callable = 3
 print("loaded", __name__)
 """
 )
+
+TRAINING = """
+import torch
+def training():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    compiled = torch.compile(net, backend="aot_eager")
+    optimizer = torch.optim.AdamW(net.parameters())
+    x = torch.ones(4, 8)
+    def step():
+        optimizer.zero_grad()
+        loss = compiled(x).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from kernel_compass.analysis.step_shares import workloads_of
 from kernel_compass.api.step_capturing import capture_program
 from kernel_compass.api.step_program import Program, ProgramKind, program_files, program_of
 from kernel_compass.errors import ProfilingCause, ProfilingError, UsageError
+from kernel_compass.profiling.step_running import entry_of
 from kernel_compass.records.step_capture import RegionKind, StepCapture, StepOp, StepTensor
 
 pytest.importorskip("torch")
@@ -62,6 +65,11 @@ def both(folder: Path, text: str, *arguments: str) -> Ran:
     return Ran(found, output, plain.stdout, plain.returncode)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return both(tmp_path_factory.mktemp("plain"), programs.PLAIN, "--a", "b")
+
+
 def names(capture: StepCapture) -> list[str]:
     return [op.name.removeprefix("aten::") for op in capture.ops]
 
@@ -82,10 +90,9 @@ def line_of(text: str, part: str) -> int:
     return next(n for n, line in enumerate(text.splitlines(), 1) if part in line)
 
 
-def test_a_script_is_captured_and_prints_what_it_prints_alone(tmp_path: Path) -> None:
-    ran = both(tmp_path, programs.PLAIN, "--a", "b")
-    assert ran.captured_output == ran.plain_output
-    found = ran.capture
+def test_a_script_is_captured_and_prints_what_it_prints_alone(plain: Ran) -> None:
+    assert plain.captured_output == plain.plain_output != ""
+    found = plain.capture
     assert (found.program, found.step) == ("step.py", "Block.forward")
     assert "the program called it 3 times" in found.notes
     assert [op.module for op in named(found, "addmm")] == ["first", "second"]
@@ -109,8 +116,8 @@ def test_a_script_is_captured_and_prints_what_it_prints_alone(tmp_path: Path) ->
     assert found.step_us > 0
 
 
-def test_what_the_step_writes_is_not_constant_and_buffers_are(tmp_path: Path) -> None:
-    found = both(tmp_path, programs.PLAIN).capture
+def test_what_the_step_writes_is_not_constant_and_buffers_are(plain: Ran) -> None:
+    found = plain.capture
     tensors = {t.name: t for op in found.ops for t in op.inputs if t.name}
     assert tensors["scale"].constant
     assert not tensors["cache"].constant
@@ -120,21 +127,32 @@ def test_what_the_step_writes_is_not_constant_and_buffers_are(tmp_path: Path) ->
     assert write.line.line == line_of(programs.PLAIN, "self.cache[at]")
 
 
-def test_exit_code_arguments_and_standard_input_are_the_programs(tmp_path: Path) -> None:
-    ran = both(tmp_path, programs.EXITS)
-    assert ran.plain_code == 3
-    assert ran.captured_output == ran.plain_output
-    assert "the program ended with exit code 3" in ran.capture.notes
-    assert ran.capture.step == "Block.forward"
+def test_exit_code_arguments_and_standard_input_are_the_programs(
+    tmp_path: Path, plain: Ran
+) -> None:
+    file = write(tmp_path, programs.EXITS)
+    told = tmp_path / "input"
+    told.write_text("told\n")
+    kept = os.dup(0)
+    try:
+        with told.open() as given:
+            os.dup2(given.fileno(), 0)
+        found, output = captured(Program(ProgramKind.SCRIPT, str(file), ("--a", "b")))
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+    assert output == f"{plain.plain_output}told\n"
+    assert "the program ended with exit code 3" in found.notes
+    assert found.ops == plain.capture.ops
 
 
 def test_an_exception_at_the_end_leaves_the_capture(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, plain: Ran, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ran = both(tmp_path, programs.RAISES)
-    assert ran.plain_code == 1
-    assert ran.captured_output == ran.plain_output
-    assert "the program ended with exit code 1" in ran.capture.notes
+    file = write(tmp_path, programs.RAISES)
+    found, output = captured(Program(ProgramKind.SCRIPT, str(file), ("--a", "b")))
+    assert output == plain.plain_output
+    assert "the program ended with exit code 1" in found.notes
     said = capfd.readouterr().err
     assert "ValueError: at the end" in said
     assert "kernel_compass" not in said
@@ -220,21 +238,6 @@ def test_triton_launches_are_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert launch.after_op == 1
 
 
-def test_the_kernels_hash_covers_the_functions_it_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    changes = ("", "x * 2", "BLOCK=32"), ("", "x + x", "BLOCK=32"), ("\n\n", "x * 2", "BLOCK=64")
-    hashes = []
-    for blank, text, block in changes:
-        program = blank + programs.TRITON.replace("x * 2", text).replace("BLOCK=32", block)
-        file = write(tmp_path, program)
-        found, _ = captured(Program(ProgramKind.SCRIPT, str(file)))
-        hashes.append(found.launches[0].source_sha256)
-    assert hashes[0] == hashes[2] != hashes[1]
-
-
 def test_a_script_without_modules_is_its_own_step(tmp_path: Path) -> None:
     ran = both(tmp_path, programs.NO_MODULE)
     assert ran.captured_output == ran.plain_output
@@ -249,10 +252,31 @@ def test_entries(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert (found.program, found.step) == ("step.py:returned", "returned()")
     assert [op.module for op in named(found, "addmm")] == ["block.first", "block.second"]
     assert named(found, "addmm")[0].inputs[2].name == "block.first.weight"
-    found, _ = captured(Program(ProgramKind.ENTRY, f"{file}:called"))
-    assert names(found) == ["ones", "mul"]
-    with pytest.raises(UsageError, match=r"no function .not_callable.*returned, called"):
-        captured(Program(ProgramKind.ENTRY, f"{file}:not_callable"))
+
+
+def test_a_training_step_with_a_compiled_module(tmp_path: Path) -> None:
+    file = write(tmp_path, programs.TRAINING)
+    found, _ = captured(Program(ProgramKind.ENTRY, f"{file}:training"))
+    (region,) = found.regions
+    assert (region.kind, region.name) == (RegionKind.COMPILED, "Sequential.forward")
+    assert region.line is not None
+    assert region.line.file == "torch/nn/modules/container.py"
+    assert {op.line.file for op in found.ops if op.line} == {"step.py"}
+    assert "addcdiv_" in names(found)
+    line = line_of(programs.TRAINING, "optimizer.step()")
+    assert any(f":{line}" in one for one in told(found))  # AdamW reads its step's number out
+    weights = {t.name for op in found.ops for t in op.inputs if t.name and t.constant}
+    assert weights == set()  # all of them are written
+
+
+def test_entries_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "not_one", None)
+    file = write(tmp_path, programs.ENTRIES, "not_one.py")
+    with pytest.raises(UsageError, match=r"no function 'not_callable'.*returned, called"):
+        entry_of(Program(ProgramKind.ENTRY, f"{file}:not_callable"))
+    text = write(tmp_path, "", "not_one.txt")
+    with pytest.raises(UsageError, match="no Python file"):
+        entry_of(Program(ProgramKind.ENTRY, f"{text}:step"))
 
 
 def test_a_module_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,6 +387,12 @@ assert torch.equal(cache, kept)
 assert torch.equal(step.call(), first)
 assert set(step.roots()) == {{"", "first", "second"}}, step.roots()
 assert list(step.files) == ["step.py"]
+A = torch.profiler.ProfilerActivity
+with torch.profiler.profile(activities=[A.CPU]) as profiler:
+    recorded = step.recorder().record(step.call, ranges="kc:0:")
+assert all(a is b for a, b in zip(before, doors(), strict=True))
+profiler.export_chrome_trace({str(tmp_path / "trace.json")!r})
+print([op.name for op in recorded.ops])
 print("fine", torch.is_grad_enabled(), first.requires_grad)
 """
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
@@ -370,7 +400,24 @@ print("fine", torch.is_grad_enabled(), first.requires_grad)
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "fine True False"
+    *_, names_, last = done.stdout.splitlines()
+    assert last == "fine True False"
+    _check_ranges(tmp_path / "trace.json", ast.literal_eval(names_))
+
+
+def _check_ranges(trace: Path, names: list[str]) -> None:
+    """The profiler's range of every operator holds that operator, and begins with it."""
+    events = json.loads(trace.read_text())["traceEvents"]
+    spans = [(e["ts"], e["ts"] + e["dur"], e) for e in events if e.get("ph") == "X"]
+    marks = {e["name"]: (a, b) for a, b, e in spans if e["cat"] == "user_annotation"}
+    assert {name for name in marks if name.startswith("kc:")} == {
+        f"kc:0:o{n}" for n in range(len(names))
+    }
+    ops = [(a, b, e["name"]) for a, b, e in spans if e["cat"] == "cpu_op"]
+    for n, name in enumerate(names):
+        start, end = marks[f"kc:0:o{n}"]
+        inside = sorted(one for one in ops if start <= one[0] and one[1] <= end)
+        assert inside[0][2] == name
 
 
 def test_names_of_programs() -> None:

@@ -44,6 +44,8 @@ class HeldStep:
     state: CallState | None = None
     exit_code: int = 0
     """The program's."""
+    was_called: bool = True
+    """Whether the program has called it."""
     own: tuple[str, ...] = ()
     """The file that the program was started with."""
     graph: Any = None
@@ -101,9 +103,11 @@ class HeldStep:
         self._random = [(torch.set_rng_state, torch.get_rng_state())]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             self._random.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-        before = {name: version_of(one) for name, one in self.tensors().items()}
         try:
             with running.silenced():
+                if not self.was_called:  # what compiles or tunes does so as it does without us
+                    self.call()
+                before = {name: version_of(one) for name, one in self.tensors().items()}
                 self.first = self.recorder().record(self.call, self._snapshots)
         except Exception as error:
             raise _cannot_be_called(self.name, error) from error
@@ -158,6 +162,7 @@ def hold_step(program: Program) -> HeldStep:
     running.prepare(program)
     with functions.installed():
         held = _run(program, torch, lines, functions, watcher)
+    held.was_called = program.kind is not ProgramKind.ENTRY
     held.own = (running.file_of(program),)
     held.not_handled += [*watcher.not_handled, *graph_breaks(lines)]
     held.settle()

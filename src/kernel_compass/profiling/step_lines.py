@@ -16,6 +16,10 @@ from types import FrameType
 from kernel_compass.records.step_capture import SourceLine
 
 _HIDDEN = ("torch", "triton", "kernel_compass", "functorch")
+_MODES = ("__torch_dispatch__", "__torch_function__")
+"""A mode of the user's own stands between an operator and the line that calls it."""
+_GENERATED = f"{os.sep}torchinductor"
+"""In the path of what torch's compiler writes."""
 _COMPILERS = (f"torch{os.sep}_inductor", f"{os.sep}triton{os.sep}", "cpp_extension")
 
 
@@ -70,7 +74,7 @@ class Lines:
         file = getattr(code, "co_filename", None)
         if file is None:
             return None
-        name = self.name_of(file) or Path(file).name
+        name = self.name_of(file) or _in_package(os.path.realpath(file))
         return SourceLine(name, code.co_firstlineno, _function(code))  # type: ignore[attr-defined]
 
     def of_frame(self, file: str, line: int, function: str) -> SourceLine | None:
@@ -94,7 +98,7 @@ class Lines:
         while frame is not None:
             code = frame.f_code
             name = self.name_of(code.co_filename)
-            if name is not None:
+            if name is not None and code.co_name not in _MODES:
                 return SourceLine(name, frame.f_lineno, _function(code))
             frame = frame.f_back
         return None
@@ -103,7 +107,7 @@ class Lines:
         if file.startswith("<"):
             return None
         path = os.path.realpath(file)
-        if path.startswith(self._packages):
+        if path.startswith(self._packages) or _GENERATED in path:
             return None
         for folder in self._sites:
             if path.startswith(folder):

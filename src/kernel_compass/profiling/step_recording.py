@@ -269,16 +269,20 @@ class Recorder:
 
     # Operators ----------------------------------------------------------------------------------
 
-    def _dispatched(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if getattr(self._local, "paused", False):
+    def _dispatched(
+        self, mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """One operator; in a thread of autograd's the mode is on, and nothing else of ours is."""
+        given = _tensors(self._torch, (args, kwargs))
+        paused = getattr(self._local, "paused", False) or func.namespace == "profiler"
+        if paused or any(map(_is_traced, given)):
             return func(*args, **kwargs)
         if _is_composite(self._torch, func):
-            with self._local.mode:
+            with mode:
                 found = func.decompose(*args, **kwargs)
             if found is not NotImplemented:
                 return found
         line, region = self._lines.here(), self._region
-        given = _tensors(self._torch, (args, kwargs))
         written = _written(self._torch, func, args, kwargs)
         with self._lock:
             inputs = tuple(map(self._described, given))
@@ -312,7 +316,7 @@ class Recorder:
                 region=region,
                 writes=bool(written),
             )
-        waits = _SYNCHRONIZING.get(name) or _masked(name, inputs)
+        waits = _SYNCHRONIZING.get(name) or _masked(name, inputs) or _to_cpu(given, made)
         if waits is not None:
             self.say(f"{name}: {waits}", _WHY_SYNCHRONIZING, line)
         return result
@@ -434,7 +438,7 @@ def _mode(torch: Any, dispatched: Callable[..., Any]) -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             del types
-            return dispatched(func, args, kwargs or {})
+            return dispatched(self, func, args, kwargs or {})
 
     return StepMode()
 
@@ -464,6 +468,17 @@ def _masked(name: str, inputs: Sequence[StepTensor]) -> str | None:
     takes = name in ("aten::index", "aten::index_put", "aten::index_put_")
     masks = [one for one in inputs[1:] if one.dtype == "bool"]
     return "a mask picks elements: their number depends on data" if takes and masks else None
+
+
+def _to_cpu(given: Sequence[Any], made: Sequence[Any]) -> str | None:
+    if any(one.is_cuda for one in given) and any(one.device.type == "cpu" for one in made):
+        return "values are copied to the CPU"
+    return None
+
+
+def _is_traced(tensor: Any) -> bool:
+    """Whether a compiler's stand-in for a tensor: it compiles right now."""
+    return type(tensor).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
 def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
