@@ -14,8 +14,10 @@ if find_spec("torch") is None:
 import torch
 from api.applied_stand_ins import action, put_on
 
+from kernel_compass.api.actions.context import Context
 from kernel_compass.api.actions.graphed import MOST_CAPTURES
 from kernel_compass.api.actions.patching import layers_left
+from kernel_compass.api.applying import applied_actions
 
 
 class Replays:
@@ -279,6 +281,54 @@ def test_without_a_gpu_it_is_refused():
         assert "need a GPU" in on.applications[0].objection
         with put_on([action("step_graph", settings={"outputs": "x"})], graphs=Replays()) as other:
             assert "says nothing about outputs" in other.applications[0].objection
+
+
+class Held:
+    """A step that is a function, as capture holds it."""
+
+    def __init__(self):
+        self.model = Model()
+        self.x = inputs(2, 4)
+        self.function = lambda: self.model(self.x)["out"]
+
+    def roots(self):
+        return {"model": self.model}
+
+    def call(self):
+        return self.function()
+
+
+def test_a_held_step_that_is_a_function(graphs):
+    step, twin = Held(), Held()
+    graphs.kept = [step.model.cache, step.model.count]
+    function = step.function
+
+    def context():
+        return Context(roots=step.roots(), step=step, graphs=graphs)
+
+    with applied_actions([action("step_graph", "step")], context=context) as on:
+        for n in range(4):
+            if n == 2:
+                for one in (step, twin):
+                    one.model.w = torch.nn.Parameter(torch.ones(4, 4), requires_grad=False)
+            assert torch.equal(step.call(), twin.call())
+        assert on.applications[0].uses == 3 and graphs.captured == 2
+    assert step.function is function
+
+
+def test_outputs_with_a_gradient_are_left_alone(graphs):
+    weight = torch.ones(4, requires_grad=True)
+
+    class Closes(torch.nn.Module):
+        def forward(self, x):
+            return x * weight
+
+    model = Closes()
+    with put_on([action("step_graph")], model, graphs=graphs) as on:
+        for _ in range(3):
+            model(inputs(4)).sum().backward()
+        assert graphs.captured == 0 and "gradient" in on.applications[0].notes[0]
+    assert weight.grad is not None
 
 
 @pytest.mark.gpu

@@ -74,6 +74,19 @@ def test_a_region_is_compiled_where_its_target_is(target):
     assert all("forward" not in vars(one) for one in model.modules())
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_regions_in_regions_and_in_the_programs_own(compiled):
+    model = applied_program.Model().requires_grad_(False)
+    untouched = model(X)
+    call = torch.compile(model, backend="eager", fullgraph=True) if compiled else model
+    within = [compile_region(function=f"{FILE}:plain"), compile_region(module_class=f"{FILE}:Gate")]
+    with put_on([*within, compile_region(module="")], model) as on:
+        for _ in range(2):
+            assert torch.allclose(call(X), untouched)
+        assert [one.objection for one in on.applications] == [None] * 3
+    assert torch.allclose(call(X), untouched)
+
+
 def test_it_is_really_inductor_and_really_off_afterwards():
     untouched = applied_program.plain(X, GAIN)
     with put_on([compile_region(function=f"{FILE}:plain", settings={"mode": "default"})]) as on:

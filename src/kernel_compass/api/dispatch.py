@@ -111,15 +111,13 @@ class Handle:
         used = entry.candidate.implementation
         return Explanation(used, reason, entry, self._passed_over, found.notes)
 
-    def covers(self, a: Tensor) -> bool:
-        """Whether an entry computes the product with these activations."""
+    def computed(self, a: Tensor) -> Tensor | None:
+        """The product with activations `(H, M, K)` or `(..., K)`, past the operators; `None` = no
+        entry computes it."""
         if not self._packed or self.product.objection(a) is not None:
-            return False
-        return self._choice(self.product.tokens(a)) is not None
-
-    def compute(self, a: Tensor) -> Tensor:
-        """The product with activations `(H, M, K)` or `(..., K)`, past the operators."""
-        return self._run(a)
+            return None
+        found = self._choice(self.product.tokens(a))
+        return None if found is None else self._by(found, a)
 
     def _choice(self, tokens: int) -> Packed | None:
         """What computes so many tokens; of several the surest."""
@@ -138,8 +136,10 @@ class Handle:
             )
         fits = self._packed and self.product.objection(a) is None
         found = self._choice(self.product.tokens(a)) if fits else None
-        if found is None:
-            return self._torch(a)
+        return self._torch(a) if found is None else self._by(found, a)
+
+    def _by(self, found: Packed, a: Tensor) -> Tensor:
+        """The product by an entry."""
         batched = self.product.op is Op.BMM
         rows = a if batched or a.dim() == 2 else a.reshape(-1, a.shape[-1])
         out = found.implementation.run(found.prepared, found.prepared.streamed, rows)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernel_compass.api.actions import standing_in
 from kernel_compass.api.actions.context import Application, Context, Undo
+from kernel_compass.api.actions.step_watch import modes_active
 from kernel_compass.errors import shortened
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.step_action import StepAction
@@ -57,11 +58,15 @@ class _Region:
             mode=None if mode == "default" else mode,
             backend=settings.get("backend", "inductor"),
         )
+        # What CUDA graphs of inductor's return is overwritten by the next call.
+        self._copies = mode in ("reduce-overhead", "max-autotune")
         self._within = threading.local()
         self._expected = _failures()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self._within, "it", False):  # recursion is the program's own
+        # Recursion is the program's own; under a dispatch mode torch does not compile, and says so
+        # after the call has run.
+        if getattr(self._within, "it", False) or modes_active()():
             return self._below(*args, **kwargs)
         self._within.it = True
         try:
@@ -70,10 +75,16 @@ class _Region:
             self._application.refuse(_why(error))
         else:
             self._application.uses += 1
-            return found
+            return _copied(found) if self._copies else found
         finally:
             self._within.it = False
         return self._below(*args, **kwargs)
+
+
+def _copied(found: Any) -> Any:
+    torch = torch_library()
+    tree = import_module("torch.utils._pytree")
+    return tree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, found)
 
 
 def _failures() -> tuple[type[BaseException], ...]:

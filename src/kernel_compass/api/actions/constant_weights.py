@@ -102,7 +102,7 @@ class Weights:
         if known.handle is None or known.exposed or known.version != weight._version:
             with self._lock:
                 self._bring_up(known, weight, turned)
-        if known.handle is not None and not known.kept and _capturing(weight):
+        if known.handle is not None and weight.is_cuda and not known.kept and _capturing(weight):
             known.kept = True
             _KEPT.append(known.handle)
         return known.handle

@@ -103,6 +103,12 @@ class Context:
     layouts: list[Application] = field(default_factory=list)
     applications: list[Application] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        from kernel_compass.kernels.library import torch_library
+
+        self.bare = torch_library()._C.DisableTorchFunction
+        """Makes a block in which torch's functions are called past all modes."""
+
     def here(self) -> GpuModel:
         """The machine that the program runs on."""
         return machine_model()

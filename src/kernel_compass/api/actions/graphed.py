@@ -85,7 +85,7 @@ class Graphed:
     Args:
         below: the step.
         graphs: what captures.
-        module: that the step belongs to; `None` = none is known.
+        modules: that the step reads, each with those in it.
         copies: whether each call gets outputs of its own; without, the next call overwrites them.
         say: told why a sort of arguments is not captured.
     """
@@ -94,11 +94,11 @@ class Graphed:
         self,
         below: Callable[..., Any],
         graphs: Graphs,
-        module: Any | None,
+        modules: Sequence[Any],
         copies: bool,
         say: Callable[[str], None],
     ) -> None:
-        self._below, self._graphs, self._module = below, graphs, module
+        self._below, self._graphs, self._modules = below, graphs, tuple(modules)
         self._copies, self._say = copies, say
         self._sorts: dict[Any, _Sort] = {}
         self._lock = threading.RLock()
@@ -145,7 +145,7 @@ class Graphed:
         return found, tensors
 
     def _reads(self, tensors: list[Tensor]) -> list[Tensor]:
-        return tensors if self._module is None else [*tensors, *self._module.parameters()]
+        return [*tensors, *(p for one in self._modules for p in one.parameters())]
 
     def _never(self, tensors: list[Tensor]) -> str | None:
         elsewhere = {one.device.type for one in tensors} - {self._graphs.device}
@@ -172,12 +172,12 @@ class Graphed:
         return self._replayed(sort, graph, tensors)
 
     def _watched(self, sort: _Sort, tensors: list[Tensor], call: Callable[[], Any]) -> Any:
-        before = None if self._module is None else module_state.state_of(self._module)
+        before = [module_state.state_of(one) for one in self._modules]
         with watching(sort.watched):
             result = call()
         objections = list(dict.fromkeys(sort.watched.objections))
-        if before is not None:
-            names = module_state.changed(before, module_state.state_of(self._module))
+        for one, was in zip(self._modules, before, strict=True):
+            names = module_state.changed(was, module_state.state_of(one))
             objections += [f"it changes {name}, which a graph would not" for name in names]
         with torch_library()._C.DisableTorchFunction():
             objections += self._outputs(sort, tensors, result)
@@ -197,15 +197,20 @@ class Graphed:
         wrong = [f"it returns a {name}" for name in sorted(others - {"NoneType"})]
         if any(one.device.type != self._graphs.device for one in found):
             wrong.append("it returns a tensor on the CPU")
+        if any(one.requires_grad for one in found):
+            wrong.append("a gradient of what it returns may be asked for")
         inputs = {memory_of(one) for one in tensors}
         if any(memory_of(one) in inputs for one in found):
             wrong.append("it returns an argument, or a view of one")
         sort.fresh = tuple(memory_of(one) in sort.watched.made for one in found)
         return wrong
 
+    def _places(self) -> tuple[int, ...]:
+        return tuple(at for one in self._modules for at in module_state.fingerprint(one))
+
     def _holds(self, sort: _Sort, graph: _Graph, tensors: list[Tensor]) -> bool:
         """Whether what was captured reads what this call would."""
-        if self._module is not None and module_state.fingerprint(self._module) != graph.places:
+        if self._places() != graph.places:
             return False
         for at, (static, one) in enumerate(zip(graph.statics, tensors, strict=True)):
             if at not in sort.copied and static is not one:
@@ -252,8 +257,7 @@ class Graphed:
             for restore, state in random:
                 restore(state)
         outputs, result_spec = _tree().tree_flatten(result)
-        places = () if self._module is None else module_state.fingerprint(self._module)
-        sort.graph = _Graph(replay, statics, outputs, result_spec, places)
+        sort.graph = _Graph(replay, statics, outputs, result_spec, self._places())
         return sort.graph
 
     def _replayed(self, sort: _Sort, graph: _Graph, tensors: list[Tensor]) -> Any:
@@ -261,8 +265,9 @@ class Graphed:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             for at in sort.copied:
                 graph.statics[at].copy_(tensors[at])
-            graph.replay()
-            self.replays += 1
+        graph.replay()
+        self.replays += 1
+        with torch._C.DisableTorchFunction(), torch.no_grad():
             found = list(graph.outputs)
             if self._copies:
                 fresh = iter(sort.fresh)

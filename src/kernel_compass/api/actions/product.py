@@ -183,22 +183,32 @@ def _product(mode: Any, form: str, a: Any, weight: Any, bias: Any) -> Any:
     if form == LINEAR:
         shape = shape[::-1]
     ranges = mode.products.get(shape)
-    if ranges is None or a.dim() == 0 or a.shape[-1] != shape[-2]:
+    sizes = a.shape
+    if ranges is None or len(sizes) == 0 or sizes[-1] != shape[-2]:
         return None
-    if torch.compiler.is_compiling():
+    compiling = torch.compiler.is_compiling()
+    if compiling:
         ranges = _ranges_of(mode.number, shape)
-    tokens = a.shape[1] if form == BATCHED else a.numel() // a.shape[-1]
-    if not any(low <= tokens <= high for low, high in ranges):
+    tokens = sizes[1] if form == BATCHED else sizes[0]
+    if form != BATCHED and len(sizes) != 2:
+        tokens = a.numel() // sizes[-1]
+    if not _covered(ranges, tokens):
         return None
     if torch.is_grad_enabled() and (a.requires_grad or weight.requires_grad):
         return None
-    if torch.compiler.is_compiling():
+    if compiling:
         return torch.ops.kernel_compass.applied_product(a, weight, bias, form, mode.number)
-    return _eager(mode.number, form, a, weight, bias)
+    return _eager(torch, mode.number, form, a, weight, bias)
 
 
-def _eager(number: int, form: str, a: Any, weight: Any, bias: Any) -> Any:
-    torch = torch_library()
+def _covered(ranges: Any, tokens: Any) -> bool:
+    for low, high in ranges:  # noqa: SIM110 -- a generator costs more than all else here
+        if low <= tokens <= high:
+            return True
+    return False
+
+
+def _eager(torch: Any, number: int, form: str, a: Any, weight: Any, bias: Any) -> Any:
     plain = (torch.Tensor, torch.nn.Parameter)
     if type(a) not in plain or type(weight) not in plain:
         return None
@@ -214,12 +224,13 @@ def _computed(number: int, form: str, a: Tensor, weight: Tensor, bias: Tensor | 
     weights = None if state is None else state[0].weights
     if weights is None:
         return None
-    handle = weights.handle(weight, form == TURNED)
-    if handle is None or not handle.covers(a):
-        return None
-    with torch_library()._C.DisableTorchFunction():
+    assert state is not None
+    with state[0].context.bare():
+        handle = weights.handle(weight, form == TURNED)
+        out = None if handle is None else handle.computed(a)
+        if out is None:
+            return None
         weights.uses += 1
-        out = handle.compute(a)
         return out if bias is None else out + bias
 
 

@@ -39,8 +39,10 @@ class RootWaiting:
             self._layer = None
 
     def _replaced(self, below: Callable[..., Any], layer: Layer) -> Callable[..., Any]:
+        is_compiling = torch_library().compiler.is_compiling
+
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if layer.alive and self._waiting and not torch_library().compiler.is_compiling():
+            if not is_compiling() and layer.alive and self._waiting:
                 self._look(module)
             return below(module, *args, **kwargs)
 

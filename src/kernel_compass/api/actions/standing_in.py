@@ -12,6 +12,7 @@ from kernel_compass.api.actions.deferred import wait_for
 from kernel_compass.api.actions.finding import Place, named_by, places_of
 from kernel_compass.api.actions.patching import Layer
 from kernel_compass.api.actions.root_waiting import RootWaiting
+from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.step_action import StepAction, StepTarget
 
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -111,9 +112,10 @@ def _wrapped(below: Any, make: Make, application: Application, layer: Layer | No
     if isinstance(below, staticmethod | classmethod):
         return type(below)(_wrapped(below.__func__, make, application, layer))
     new: list[Callable[..., Any]] = []
+    is_compiling = torch_library().compiler.is_compiling
 
     def standing_in(*args: Any, **kwargs: Any) -> Any:
-        if not application.on or (layer is not None and not layer.alive) or _is_compiling():
+        if is_compiling() or not application.on or (layer is not None and not layer.alive):
             return below(*args, **kwargs)
         if not new:
             new.append(make(below))
@@ -122,9 +124,3 @@ def _wrapped(below: Any, make: Make, application: Application, layer: Layer | No
     if inspect.isroutine(below) or hasattr(below, "__name__"):
         functools.update_wrapper(standing_in, below)
     return standing_in
-
-
-def _is_compiling() -> bool:
-    from kernel_compass.kernels.library import torch_library
-
-    return bool(torch_library().compiler.is_compiling())

@@ -33,6 +33,7 @@ def put_on(action: StepAction, context: Context) -> Undo:
     application = context.of(action)
     made: list[Graphed] = []
     graphs: Graphs = context.graphs if context.graphs is not None else CudaGraphs()
+    tops = _tops(list((context.roots or {}).values()))
     copies = action.settings.get("outputs", "copied") == "copied"
 
     def make(below: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,8 +50,8 @@ def put_on(action: StepAction, context: Context) -> Undo:
                 bound = below.__get__(module)
             one = by_module.get(id(module))
             if one is None:
-                found = module if isinstance(module, torch_library().nn.Module) else None
-                one = Graphed(bound, graphs, found, copies, application.note)
+                own = [module] if isinstance(module, torch_library().nn.Module) else tops
+                one = Graphed(bound, graphs, own, copies, application.note)
                 by_module[id(module)] = one
                 made.append(one)
             before = one.replays
@@ -68,3 +69,10 @@ def put_on(action: StepAction, context: Context) -> Undo:
             one.forget()
 
     return taken_off
+
+
+def _tops(modules: list[Any]) -> list[Any]:
+    """Those that are in no other."""
+    known = [one for one in modules if hasattr(one, "modules")]
+    inner = {id(part) for one in known for part in one.modules() if part is not one}
+    return [one for one in known if id(one) not in inner]
