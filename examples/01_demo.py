@@ -1,5 +1,5 @@
-"""First run: diagnose recorded H200 captures, run the loop on a recorded study, profile live where
-a GPU with ncu is present."""
+"""First run: diagnose recorded H200 captures, run the loop on recorded studies of products and of a
+program's step, profile live where a GPU with ncu is present."""
 
 from __future__ import annotations
 
@@ -31,10 +31,21 @@ def optimize_recorded() -> int:
     """The whole loop on what a study on an H200 measured: propose, screen, hold out, accept."""
     print("== the loop, on the times that were recorded on an H200\n", flush=True)
     recording = HERE.parent / "benchmarks/results/h200/optimize/mla.recording.json.gz"
+    asked = ["mla:deepseek-v3", "--tokens", "1,16,64", "--budget", "3%"]
+    return _optimize(*asked, "--device", f"recorded:{recording}")
+
+
+def optimize_step_recorded() -> int:
+    """The loop over a program's step, on the answers of a run on a CPU; nothing is measured."""
+    print("== the loop over a program's step, on what was recorded on a CPU\n", flush=True)
+    recording = HERE.parent / "benchmarks/results/cpu/steps/small_model.recording.json.gz"
+    return _optimize("--captured", str(recording))
+
+
+def _optimize(*asked: str) -> int:
     with tempfile.TemporaryDirectory() as home:
-        asked = ["optimize", "mla:deepseek-v3", "--tokens", "1,16,64", "--budget", "3%"]
-        place = ["--device", f"recorded:{recording}", "--table", f"{home}/compass.json"]
-        command = [sys.executable, "-m", "kernel_compass.cli.main", *asked, *place]
+        table = ["--table", f"{home}/compass.json"]
+        command = [sys.executable, "-m", "kernel_compass.cli.main", "optimize", *asked, *table]
         environment = {**os.environ, "KERNEL_COMPASS_HOME": home}
         return subprocess.run(command, env=environment, check=False).returncode
 
@@ -63,4 +74,4 @@ def profile_live() -> int:
 
 if __name__ == "__main__":
     show_recordings()
-    sys.exit(optimize_recorded() or profile_live())
+    sys.exit(optimize_recorded() or optimize_step_recorded() or profile_live())

@@ -116,6 +116,10 @@ def replay_study(
         JudgeError: the judge did not prove itself.
     """
     recorded = study_named(name)
+    if recorded.step is not None:
+        from kernel_compass.api.step_replaying import replay_step
+
+        return replay_step(name, device, tell)
     request, trials = recorded.study.request, recorded.accepted
     where = device or str(request.options.get("device", "cuda"))
     number = secrets.randbits(31) if seed is None else seed
@@ -140,7 +144,12 @@ def study_files(name: str) -> tuple[tuple[Path, str], ...]:
     Raises:
         StudyError: there is no such study.
     """
-    source = study_named(name).study.request.source
+    request = study_named(name).study.request
+    source = request.source
+    if request.options.get("study") == "step":
+        from kernel_compass.api.step_optimizing import step_files
+
+        return tuple(step_files(name))
     return () if source.sha256 is None else ((Path(source.target), source.sha256),)
 
 

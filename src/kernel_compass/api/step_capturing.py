@@ -76,10 +76,15 @@ def capture_program(
         file = folder / step_child.CAPTURE
         if not file.is_file():
             raise _failure(folder / step_child.ERROR, outcome, program, timeout_s)
-        capture = decode(file.read_bytes(), "The capture")
-        if not (folder / TIMES).is_file():
-            return capture
-        return _with_kernels(capture, folder, calibration)
+        return capture_in(folder, calibration)
+
+
+def capture_in(folder: Path, calibration: str | None = None) -> StepCapture:
+    """The capture that a program's process left in a folder, joined to its traces."""
+    capture = decode((folder / step_child.CAPTURE).read_bytes(), "The capture")
+    if not (folder / TIMES).is_file():
+        return capture
+    return _with_kernels(capture, folder, calibration)
 
 
 def shown_name(program: Program) -> str:

@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from kernel_compass.cli.agreeing import agree_to_run
+from kernel_compass.cli.optimize_step import (
+    CapturedOption,
+    EntryOption,
+    ModuleOption,
+    RecordOption,
+    ScriptOption,
+    StepSource,
+    StepWords,
+    TraceOption,
+    is_step,
+    optimize_step,
+)
 from kernel_compass.cli.optimize_view import View, view_of
+from kernel_compass.cli.options import CalibrationOption
 from kernel_compass.cli.output import emit
 from kernel_compass.cli.shapes import budget_pct_of, tokens_of
 from kernel_compass.cli.table_options import words_of
@@ -21,8 +34,13 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[TARGET]",
-        help="mla:MODEL, bmm:HxMxKxN, linear:MxNxK, or a problem's file. Not with --resume.",
+        help="mla:MODEL, bmm:HxMxKxN, linear:MxNxK, or a problem's file. Not with --resume, "
+        "nor where a program is named.",
     ),
+]
+ArgumentsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGS]", help="A program's own arguments.", show_default=False),
 ]
 RegimeOption = Annotated[
     str, typer.Option("--regime", metavar="R,R", help="Where a candidate has to win: cold, warm.")
@@ -98,7 +116,7 @@ OptimizeDeviceOption = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
-        help="cuda (all GPUs), cuda:0, ..., simulated, or recorded:FILE.",
+        help="cuda (all GPUs), cuda:0, ..., simulated, or recorded:FILE; of a program also cpu.",
     ),
 ]
 MOST_DIGITS = 6
@@ -125,15 +143,40 @@ def optimize(
     quiet: QuietOption = False,
     json_lines: JsonLinesOption = False,
     device: OptimizeDeviceOption = "cuda",
+    arguments: ArgumentsArgument = None,
+    script: ScriptOption = None,
+    module: ModuleOption = None,
+    entry: EntryOption = None,
+    trace: TraceOption = None,
+    captured: CapturedOption = None,
+    record: RecordOption = None,
+    calibration: CalibrationOption = None,
 ) -> int:
-    """Try what there is for a problem, and accept what fresh processes confirm.
+    """Try what there is for a problem or a program, and accept what fresh processes confirm.
 
     Measures the baseline, works where most is to be won, tries every implementation and searches
     its configurations; each candidate is judged, then timed beside the baseline. The best go
     through a hold-out in fresh processes; only that accepts. Everything is in the study's ledger:
     --resume goes on after any end.
+
+    A program (--script, --module, --entry) is run in processes of its own and its step is made
+    faster without an edit: other implementations of its products, compiled regions, a CUDA graph,
+    attention backends, its own Triton kernels' configurations. A change is kept only if the whole
+    step gets faster and its outputs stay within the budget. --captured and --trace look at what was
+    captured before: they say what would be tried, and measure nothing.
     """
+    named = StepSource(script, module, entry, trace, captured)
+    if named.is_named or is_step(resume):
+        words = [*([target] if target else []), *(arguments or [])]
+        return optimize_step(
+            named,
+            words,
+            StepWords(budget, minutes, trials, device, calibration, resume, record, table, yes),
+            (json, quiet, json_lines),
+        )
     _check(target, resume, (json, quiet, json_lines))
+    if arguments:
+        raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
     from kernel_compass import api
     from kernel_compass.api.replaying import study_files
     from kernel_compass.codec.study_document import encode

@@ -120,7 +120,11 @@ class Lines(Quiet):
     def close_with(self, found: Any) -> None:
         """The summary."""
         from kernel_compass.report.optimized import optimized_text
+        from kernel_compass.report.step_study import step_study_text
 
+        if found.recorded.step is not None:
+            typer.echo(step_study_text(found.recorded), nl=False)
+            return
         typer.echo(optimized_text(found.recorded, found.end), nl=False)
 
     def say(self, text: str) -> None:

@@ -26,7 +26,11 @@ def show(study: StudyArgument, json: ShowJsonOption = False) -> None:
     """
     from kernel_compass import api
     from kernel_compass.codec.study_document import encode
+    from kernel_compass.report.step_study import step_study_text
     from kernel_compass.report.studies import study_text
 
     recorded = api.study(study)
-    emit(encode(recorded).decode() if json else study_text(recorded), None)
+    text = study_text(recorded)
+    if recorded.step is not None:
+        text += "\n" + step_study_text(recorded)
+    emit(encode(recorded).decode() if json else text, None)

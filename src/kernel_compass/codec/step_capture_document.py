@@ -9,6 +9,8 @@ import gzip
 import zlib
 from collections.abc import Mapping
 
+import msgspec
+
 from kernel_compass.codec.calibration_document import EnvironmentDocument
 from kernel_compass.codec.canonical import (
     Part,
@@ -133,6 +135,7 @@ class CaptureDocument(Part):
     not_handled: list[NotHandledDocument]
     notes: list[str]
     files: dict[str, str]
+    modules: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def encode(capture: StepCapture) -> bytes:

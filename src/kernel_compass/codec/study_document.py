@@ -25,6 +25,7 @@ from kernel_compass.codec.canonical import (
     versioned,
 )
 from kernel_compass.codec.dispatch_table import EntryDocument, entry_of, entry_part
+from kernel_compass.codec.step_trial_document import step_study_of, step_study_part
 from kernel_compass.codec.trial_document import TrialPart, trial_of, trial_part
 from kernel_compass.errors import StudyError
 from kernel_compass.records.study import RecordedStudy, Study, StudyState
@@ -86,6 +87,8 @@ class StudyDocument(StudyPart):
     schema: str
     trials: list[TrialPart]
     entries: list[EntryDocument]
+    step: dict[str, Any] | None = None
+    """Only of a study over a step."""
 
 
 def encode(recorded: RecordedStudy) -> bytes:
@@ -101,6 +104,7 @@ def encode(recorded: RecordedStudy) -> bytes:
                 **study_part(recorded.study),
                 "trials": [trial_part(one) for one in recorded.trials],
                 "entries": [entry_part(one) for one in recorded.entries],
+                **({} if recorded.step is None else {"step": step_study_part(recorded.step)}),
             }
         )
     except ValueError as error:
@@ -119,11 +123,13 @@ def decode(data: bytes | str, label: str = "This") -> RecordedStudy:
         found = plain(document)
         trials = tuple(trial_of(one) for one in found.pop("trials"))
         entries = tuple(entry_of(one) for one in found.pop("entries"))
+        told = found.pop("step")
+        step = None if told is None else step_study_of(told)
         del found["schema"]
         numbers = [one.number for one in trials]
         if sorted(set(numbers)) != numbers:
             raise ValueError("its trials are not in order, or one is there twice")
-        return RecordedStudy(study_of(found), trials, entries)
+        return RecordedStudy(study_of(found), trials, entries, step=step)
     except ValueError as error:
         raise StudyError(f"{label} is not a {SCHEMA} document: {error}.", _REMEDY) from None
 
@@ -140,7 +146,11 @@ def canonical(recorded: RecordedStudy) -> bytes:
     if study.state is StudyState.INTERRUPTED:
         named = replace(named, state=StudyState.RUNNING)
     entries = (replace(one, study=NAMELESS, trial_sha256=None) for one in recorded.entries)
-    whole = RecordedStudy(named, recorded.trials, tuple(entries))
+    step = recorded.step
+    if step is not None:
+        kept = tuple(replace(one, study=NAMELESS) for one in step.entries)
+        step = replace(step, entries=kept)
+    whole = RecordedStudy(named, recorded.trials, tuple(entries), step=step)
     document: Any = msgspec.json.decode(encode(whole))
     document["entries"].sort(key=compact)
     source = document["request"]["source"]

@@ -21,6 +21,8 @@ from typing import Any
 
 from kernel_compass.codec.canonical import compact, plain
 from kernel_compass.codec.dispatch_table import entry_part
+from kernel_compass.codec.step_entry import step_part
+from kernel_compass.codec.step_trial_document import step_study_part, step_trial_part
 from kernel_compass.codec.study_document import study_part
 from kernel_compass.codec.trial_document import encode_line, proposal_part
 from kernel_compass.errors import StudyError
@@ -30,6 +32,8 @@ from kernel_compass.optimizer.ledger_fold import Begun, Fold
 from kernel_compass.optimizer.ledger_home import LEDGER, folder_of
 from kernel_compass.optimizer.ledger_lock import WriterLock, unwritable, writer_of
 from kernel_compass.records.dispatch import DispatchEntry
+from kernel_compass.records.step_action import StepEntry, StepTrial
+from kernel_compass.records.step_study import StepStudy
 from kernel_compass.records.study import RecordedStudy, Study, StudyState, Tell
 from kernel_compass.records.trial import Outcome, Proposal, Reason, Trial
 
@@ -162,7 +166,12 @@ class Ledger:
             return attempt
 
     def end(
-        self, trial: Trial, entries: Sequence[DispatchEntry] = (), tells: Sequence[Tell] = ()
+        self,
+        trial: Trial,
+        entries: Sequence[DispatchEntry] = (),
+        tells: Sequence[Tell] = (),
+        step: StepTrial | None = None,
+        step_entries: Sequence[StepEntry] = (),
     ) -> None:
         """Record how a trial ended, at once with what follows from it: all of it, or nothing.
 
@@ -171,6 +180,8 @@ class Ledger:
                 be.
             entries: of an accepted trial, for a dispatch table.
             tells: what a search strategy is told of it.
+            step: of a study over a step: the change that the trial was, with all that was found.
+            step_entries: of the trial that accepted a step's changes, for a dispatch table.
 
         Raises:
             StudyError: it has ended already, was accepted without having been begun, or cannot be
@@ -183,7 +194,25 @@ class Ledger:
             for index, entry in enumerate(entries):
                 found.append((ledger_fold.ENTRY, f"{number}/{index}", _part(entry)))
             found += [_told(tell) for tell in tells]
+            if step is not None:
+                found.append((ledger_fold.STEP_TRIAL, number, _step_part(step)))
+            for index, one in enumerate(step_entries):
+                found.append((ledger_fold.STEP_ENTRY, f"{number}/{index}", _step_part(one)))
             self._add(found, sure=trial.outcome is Outcome.ACCEPTED)
+
+    def note_step(self, step: StepStudy) -> None:
+        """Record what is known of a step, its trials and entries apart; the last one counts.
+
+        Raises:
+            StudyError: it cannot be written.
+        """
+        with self._turn:
+            try:
+                part = step_study_part(replace(step, steps=(), entries=()))
+            except ValueError as error:
+                raise _misuse(f"What the step is cannot be recorded: {error}") from None
+            del part["steps"], part["entries"]
+            self._add([(ledger_fold.STEP, "", part)])
 
     def tell(self, tell: Tell) -> None:
         """Record what a search strategy was told.
@@ -358,6 +387,15 @@ def _blamed(number: int, one: Begun) -> Trial:
 def _interrupted(number: int, one: Begun, detail: str, blamed: bool) -> _Found:
     document = {"number": number, "detail": detail, "blamed": blamed}
     return ledger_fold.INTERRUPTED, f"{number}/{one.attempts}", document
+
+
+def _step_part(found: StepTrial | StepEntry) -> Any:
+    try:
+        if isinstance(found, StepEntry):
+            return step_part(found)
+        return step_trial_part(found)
+    except ValueError as error:
+        raise _misuse(f"A change cannot be recorded: {error}") from None
 
 
 def _told(tell: Tell) -> _Found:

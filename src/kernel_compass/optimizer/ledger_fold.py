@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.codec.dispatch_table import entry_of
+from kernel_compass.codec.step_entry import step_of
+from kernel_compass.codec.step_trial_document import step_study_of, step_trial_of
 from kernel_compass.codec.study_document import study_of
 from kernel_compass.codec.trial_document import decode as decode_trial
 from kernel_compass.codec.trial_document import proposal_of
 from kernel_compass.errors import StudyError
 from kernel_compass.optimizer.ledger_file import Row
 from kernel_compass.records.dispatch import DispatchEntry
+from kernel_compass.records.step_study import StepStudy
 from kernel_compass.records.study import (
     Interruption,
     PendingTrial,
@@ -26,6 +29,7 @@ from kernel_compass.records.trial import Proposal, Trial
 STUDY, BEGIN, END, ENTRY, TELL, INTERRUPTED, STATE = (
     "study", "begin", "end", "entry", "tell", "interrupted", "state",
 )  # fmt: skip
+STEP, STEP_TRIAL, STEP_ENTRY = "step", "step_trial", "step_entry"
 """Kinds of rows."""
 
 
@@ -54,6 +58,7 @@ class Fold:
         self.first: str | None = None
         self.last: str | None = None
         self.detail = ""
+        self.step: StepStudy | None = None
 
     def apply(self, row: Row) -> None:
         """Take a row in.
@@ -87,6 +92,7 @@ class Fold:
             begun=self.first,
             changed=self.last,
             detail=self.detail,
+            step=self.step,
         )
 
     def _pending(self) -> list[PendingTrial]:
@@ -125,6 +131,27 @@ class Fold:
         if entry.trial not in self.ended:
             raise ValueError(f"an entry is of trial {entry.trial}, which has not ended")
         self.entries.append(entry)
+
+    def _apply_step(self, found: Any, _row: Row) -> None:
+        """What was found of the step; each row says all there is but trials and entries."""
+        told = step_study_of({**found, "steps": [], "entries": []})
+        before = self.step or StepStudy()
+        self.step = replace(told, steps=before.steps, entries=before.entries)
+
+    def _apply_step_trial(self, found: Any, _row: Row) -> None:
+        trial = step_trial_of(found)
+        if trial.number not in self.ended:
+            raise ValueError(f"a change is of trial {trial.number}, which has not ended")
+        before = self.step or StepStudy()
+        self.step = replace(before, steps=(*before.steps, trial))
+
+    def _apply_step_entry(self, found: Any, _row: Row) -> None:
+        entry = step_of(found)
+        if entry.trial not in self.ended:
+            raise ValueError(f"an entry is of trial {entry.trial}, which has not ended")
+        before = self.step or StepStudy()
+        others = [one for one in before.entries if one.reference != entry.reference]
+        self.step = replace(before, entries=(*others, entry))  # confirmed anew, in a larger set
 
     def _apply_tell(self, found: Any, _row: Row) -> None:
         self.tells.append(Tell(found["stream"], found["index"], found["time_us"]))

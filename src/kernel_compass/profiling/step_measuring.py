@@ -80,7 +80,19 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         not_handled=tuple(dict.fromkeys([*step.not_handled, *second.not_handled, *differs])),
         notes=tuple(notes),
         files=dict(step.files),
+        modules=_classes(step),
     )
+
+
+def _classes(step: HeldStep) -> dict[str, str]:
+    """The class of each module, where it is one of the user's: torch's own are no targets."""
+    found = {}
+    for name, module in step.modules.items():
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        line = None if code is None else step.lines.of_frame(code.co_filename, 0, "")
+        if line is not None:
+            found[name] = f"{line.file}:{type(module).__qualname__}"
+    return found
 
 
 def _constants(step: HeldStep, second: Recording) -> set[int]:

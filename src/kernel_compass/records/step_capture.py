@@ -178,3 +178,6 @@ class StepCapture:
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the program's own files."""
+    modules: Mapping[str, str] = field(default_factory=dict)
+    """Class of each of the step's modules, by qualified name (empty = the step's own):
+    `model.py:DecoderBlock`, as `StepTarget.module_class` names it."""

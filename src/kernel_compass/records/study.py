@@ -10,6 +10,7 @@ from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.problem import ProblemSource, Value
 from kernel_compass.records.profile import Regime
+from kernel_compass.records.step_study import StepStudy
 from kernel_compass.records.trial import Outcome, Proposal, Trial
 
 
@@ -114,6 +115,8 @@ class RecordedStudy:
     """When something was last recorded."""
     detail: str = ""
     """What was said of the last state."""
+    step: StepStudy | None = None
+    """Of a study over a user's step; its trials are in `trials` too, in brief."""
 
     @property
     def accepted(self) -> tuple[Trial, ...]:

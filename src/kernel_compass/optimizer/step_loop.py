@@ -1,0 +1,499 @@
+"""The loop over a user's step: select, propose, try one change at a time, confirm all together.
+
+It knows no torch, no process and no program: what it needs of them comes through `StepBench`. A
+change is tried on top of those accepted so far, and kept only if the whole step got faster and its
+outputs stay within the budget; after each one that is kept, where the time goes is looked at anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernel_compass.analysis.hold_out import hold_out
+from kernel_compass.errors import KernelCompassError, MeasurementError
+from kernel_compass.optimizer.ledger import Ledger
+from kernel_compass.optimizer.loop_setup import Tell
+from kernel_compass.optimizer.step_book import WHOLE, StepBook, final_proposal
+from kernel_compass.optimizer.step_doors import (
+    Actions,
+    GroupsOf,
+    Offer,
+    StepBench,
+    StepProposer,
+    StepView,
+)
+from kernel_compass.optimizer.step_proposers.products import decided
+from kernel_compass.optimizer.step_selecting import select_again, select_places, worked_on
+from kernel_compass.records.comparison import Decision, Rule
+from kernel_compass.records.loop import LoopEvent, Stage, Why
+from kernel_compass.records.measurement import PairedSamples
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.step_action import (
+    OutputError,
+    StepAction,
+    StepEntry,
+    StepProposal,
+    StepTrial,
+)
+from kernel_compass.records.step_capture import StepCapture
+from kernel_compass.records.step_loop import StepOptions, StepPlace, StepTried
+from kernel_compass.records.step_study import StepFinal, StepStudy
+from kernel_compass.records.study import StudyLimits, StudyState
+from kernel_compass.records.trial import Outcome, Reason, RegimeResult, Trial
+from kernel_compass.units import duration_text
+
+MakeEntry = Callable[[StepTrial, StepFinal], StepEntry]
+_DETAILS = {
+    Why.FINISHED: "every change that was proposed has been tried",
+    Why.MINUTES: "the minutes are over",
+    Why.TRIALS: "the trials are over",
+    Why.STOPPED: "stopped by the user",
+}
+_PROCESS_FAULTS = frozenset(
+    [
+        Reason.BUILD_FAILED,
+        Reason.COMPILE_TIMEOUT,
+        Reason.RUN_TIMEOUT,
+        Reason.ILLEGAL_ACCESS,
+        Reason.CRASHED,
+        Reason.EXITED,
+        Reason.OUT_OF_MEMORY,
+        Reason.RAISED,
+        Reason.CANNOT_BE_TIMED,
+        Reason.CANCELLED,
+    ]
+)
+"""Of which a trial has failed; of others it was judged and rejected."""
+
+
+@dataclass(frozen=True)
+class StepSetup:
+    """All that the loop knows before it starts."""
+
+    options: StepOptions
+    budget_pct: float
+    limits: StudyLimits
+    proposers: Sequence[StepProposer]
+    groups: GroupsOf
+    entry: MakeEntry
+    launch_us: float | None = None
+    """t0 of the calibration, in a graph."""
+    speedups: Callable[[Sequence[StepPlace]], Mapping[str, float]] = lambda _: {}
+    """What the model says of products, by their shape."""
+    basis: str = ""
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """How a run ended."""
+
+    why: Why
+    detail: str
+    capture: StepCapture
+    """The step as it is with what was accepted."""
+    places: tuple[StepPlace, ...]
+    study: StepStudy
+
+
+class StepLoop:
+    """One run of a study over a step, from its start or from where an earlier run was ended.
+
+    Args:
+        setup: what it is about.
+        bench: the program and its machine.
+        ledger: where all is recorded; what it holds already is not done again.
+        clock: seconds, monotonic.
+        tell: told of everything.
+    """
+
+    def __init__(
+        self,
+        setup: StepSetup,
+        bench: StepBench,
+        ledger: Ledger,
+        clock: Callable[[], float],
+        tell: Tell = lambda _: None,
+    ) -> None:
+        self._setup, self._bench, self._tell = setup, bench, tell
+        self._ledger, self._book = ledger, StepBook(ledger)
+        self._clock, self._began = clock, clock()
+        self._kept: list[StepTrial] = []
+        self._tried: dict[str, int] = {}
+        """Offers by their key: how often."""
+        self._closed: set[str] = set()
+        """Those that are not tried again, however the step changes."""
+        self._count = 0
+        self._capture: StepCapture | None = None
+        self._first: StepCapture | None = None
+        self._places: tuple[StepPlace, ...] = ()
+
+    def run(self) -> StepEnd:
+        """Run to the end; Ctrl-C ends it in good order, with the best so far in the ledger.
+
+        Raises:
+            KernelCompassError: the program cannot be captured, before anything was tried.
+        """
+        try:
+            why = self._run()
+        except KeyboardInterrupt:
+            self._book.let_go("stopped by the user")
+            self._ledger.set_state(StudyState.STOPPED, _DETAILS[Why.STOPPED])
+            if self._capture is None:
+                raise
+            return self._end(Why.STOPPED)
+        except BaseException as error:
+            self._book.let_go(f"the run ended by {type(error).__name__}")
+            self._ledger.set_state(StudyState.STOPPED, f"{type(error).__name__}: {error}"[:500])
+            raise
+        self._ledger.set_state(StudyState.FINISHED, _DETAILS[why])
+        return self._end(why)
+
+    @property
+    def accepted(self) -> Actions:
+        """What is on now, in the order in which it was kept."""
+        return tuple(one.proposal.action for one in self._kept)
+
+    def _run(self) -> Why:
+        self._look()
+        why, looked = Why.FINISHED, 0
+        while True:
+            over = self._over()
+            if over is not None:
+                why = over
+                break
+            if looked < len(self._kept):  # fused regions change shares and groups
+                looked = len(self._kept)
+                self._look()
+            offer = self._next()
+            if offer is None:
+                break
+            trial = self._try(offer)
+            self._count += 1
+            if not _may_change(trial):
+                self._closed.add(offer.key)
+            self._say(Stage.SCREEN, _line(trial))
+            if trial.reason is None:
+                self._kept.append(trial)
+        if self._kept:
+            self._confirm()
+        self._book.drop_pending()
+        return why
+
+    def _over(self) -> Why | None:
+        limits = self._setup.limits
+        if limits.trials is not None and self._count >= limits.trials:
+            return Why.TRIALS
+        if limits.minutes is not None and self._spent_s() > 60 * limits.minutes:
+            return Why.MINUTES
+        return None
+
+    def _look(self) -> None:
+        """Capture the step as it is now, and select."""
+        try:
+            found = self._bench.capture(self.accepted)
+        except KernelCompassError as error:
+            if self._capture is None:
+                raise
+            self._say(Stage.SELECT, f"its shares could not be looked at anew: {error.found}")
+            found = self._capture
+        self._capture = found
+        self._first = self._first or found
+        options, setup = self._setup.options, self._setup
+        limits = (options.least_share, setup.budget_pct)
+        places = select_again(self._first, found, setup.groups(found), *limits)
+        self._places = tuple(one for one in places if worked_on(one))
+        if not self._kept and not (self._ledger.recorded.step or StepStudy()).step:
+            passed = tuple(one.selected for one in places if not worked_on(one))
+            self._ledger.note_step(
+                StepStudy(
+                    not_handled=found.not_handled,
+                    passed_over=passed,
+                    step_us=found.step_us,
+                    step=f"{found.program}: {found.step}",
+                    notes=found.notes,
+                )
+            )
+        time = "" if found.step_us is None else f", {duration_text(found.step_us)} a step"
+        self._say(Stage.SELECT, f"{found.step}{time}: {len(self._places)} places to work on")
+        for place in places:
+            said = "" if worked_on(place) else "passed over: "
+            self._say(Stage.SELECT, f"  {said}{place.selected.workload}: {place.selected.why}")
+
+    def _next(self) -> Offer | None:
+        """The offer with most predicted gain per second of trying that was not tried yet."""
+        view = self._view()
+        offers = [o for p in self._setup.proposers for o in p.propose(view)]
+        kept = len(self._kept)
+        fresh = [
+            one
+            for one in offers
+            if one.key not in self._closed and self._tried.get(one.key, -1) < kept
+        ]
+        if not fresh:
+            return None
+        best = max(fresh, key=lambda one: (one.worth, one.key))
+        if best.key in self._tried:  # a second time, on another step
+            self._closed.add(best.key)
+        self._tried[best.key] = kept
+        return best
+
+    def _view(self) -> StepView:
+        assert self._capture is not None, "captured first"
+        setup = self._setup
+        return StepView(
+            self._capture,
+            self._places,
+            self.accepted,
+            setup.budget_pct,
+            setup.launch_us,
+            setup.speedups(self._places),
+            setup.basis,
+        )
+
+    def _try(self, offer: Offer) -> StepTrial:
+        """Find out what the change is in full, write it down, try it."""
+        before = self._book.ended(self.accepted, offer.proposal.action)
+        if before is not None:
+            return before
+        self._say(Stage.SCREEN, f"next: {offer.proposal.action.text}: {_predicted(offer.proposal)}")
+        full, objection = self._in_full(offer)
+        if objection is not None:
+            trial = _ended(self._book.number(), full.proposal, *objection)
+            self._book.end(self.accepted, trial, self._step_us())
+            return trial
+        number = self._book.begin(full.proposal, self._step_us())
+        found = self._bench.attempt(self.accepted, full.proposal.action)
+        trial = self._judged(number, full.proposal, found)
+        self._book.end(self.accepted, trial, self._step_us())
+        return trial
+
+    def _in_full(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
+        """A product's implementation by a study of it alone; a kernel's configuration by times."""
+        if offer.study is not None:
+            dtype = next(
+                (o.dtype for o in self._places if o.workload == offer.study and o.dtype), ""
+            )
+            found = self._bench.study(offer.study, dtype)
+            if found.candidate is None:
+                return offer, (Reason.NOT_FASTER, found.detail)
+            return decided(offer, found, self._step_us()), None
+        if offer.configs:
+            return self._best_config(offer)
+        return offer, None
+
+    def _best_config(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
+        times = self._bench.rank(self.accepted, offer.configs)
+        known = [(one.time_us, i) for i, one in enumerate(times) if one.time_us is not None]
+        if not known:
+            said = next((one.detail for one in times if one.detail), "none was timed")
+            return offer, (Reason.NOT_SUPPORTED, f"no other configuration can be put in: {said}")
+        time_us, index = min(known)
+        proposal = replace(offer.proposal, action=offer.configs[index])
+        found = f"{len(known)} of {len(times)} ran; the step took {duration_text(time_us)} with it"
+        proposal = replace(proposal, evidence=(*proposal.evidence, found))
+        return replace(offer, proposal=proposal), None
+
+    def _judged(self, number: int, proposal: StepProposal, found: StepTried) -> StepTrial:
+        """Kept only where the whole step is faster and nothing is against it."""
+        if found.reason is not None:
+            return _ended(number, proposal, found.reason, found.detail, found)
+        if found.result is None:
+            return _ended(number, proposal, Reason.CANNOT_BE_TIMED, found.detail, found)
+        if found.result.decision is not Decision.FASTER:
+            detail = "; ".join(found.result.reasons) or str(found.result.decision)
+            return _ended(number, proposal, Reason.NOT_FASTER, detail, found)
+        return StepTrial(
+            number,
+            proposal,
+            Outcome.SCREENED,
+            None,
+            "; ".join([found.result.reasons[0], *found.notes]),
+            found.result.speedup,
+            found.before_us,
+            found.after_us,
+            found.outputs,
+            found.added_bytes,
+        )
+
+    def _confirm(self) -> None:
+        """All that was kept beside the untouched program, in fresh processes."""
+        numbers = tuple(one.number for one in self._kept)
+        if self._book.final is not None and self._book.final.trials == numbers:
+            return
+        options = self._setup.options
+        why = f"{len(self._kept)} changes together, beside the untouched program"
+        number = self._book.begin_final(why)
+        samples: list[PairedSamples] = []
+        outputs: dict[str, OutputError] = {}
+        added, failure = 0, None
+        for process in range(options.processes):
+            found = self._bench.sample(process, self.accepted)
+            self._say(Stage.FINALS, f"process {process + 1} of {options.processes}")
+            if found.reason is not None or found.samples is None:
+                failure = (found.reason or Reason.CANNOT_BE_TIMED, found.detail)
+                break
+            samples.append(found.samples)
+            added = max(added, found.added_bytes)
+            for one in found.outputs:
+                worst = outputs.get(one.name)
+                if worst is None or one.relative_pct > worst.relative_pct:
+                    outputs[one.name] = one
+        self._end_final(number, why, samples, tuple(outputs.values()), added, failure)
+
+    def _end_final(
+        self,
+        number: int,
+        why: str,
+        samples: Sequence[PairedSamples],
+        outputs: tuple[OutputError, ...],
+        added: int,
+        failure: tuple[Reason, str] | None,
+    ) -> None:
+        final, reason = self._final(samples, outputs, added, failure)
+        final = replace(final, trials=tuple(one.number for one in self._kept))
+        results: tuple[RegimeResult, ...] = ()
+        if final.speedup is not None and final.before_us and final.after_us:
+            speedup = final.speedup
+            results = (
+                RegimeResult(Regime.IN_SITU, final.before_us, final.after_us, speedup, True),
+            )
+        proposal = final_proposal(why)
+        outcome = Outcome.ACCEPTED if final.accepted else Outcome.REJECTED
+        if reason in _PROCESS_FAULTS:
+            outcome = Outcome.FAILED
+        errors = [one.relative_pct for one in outputs]
+        trial = Trial(
+            number,
+            WHOLE,
+            proposal,
+            outcome,
+            reason,
+            final.detail,
+            results,
+            format_error_pct=max(errors) if errors else None,
+            added_bytes=added or None,
+        )
+        entries = tuple(self._setup.entry(o, final) for o in self._kept) if final.accepted else ()
+        before = self._ledger.recorded.step or StepStudy()
+        self._ledger.note_step(replace(before, final=final))
+        self._book.end_final(trial, entries)
+        self._say(Stage.FINALS, final.detail, trial)
+
+    def _final(
+        self,
+        samples: Sequence[PairedSamples],
+        outputs: tuple[OutputError, ...],
+        added: int,
+        failure: tuple[Reason, str] | None,
+    ) -> tuple[StepFinal, Reason | None]:
+        if failure is not None:
+            detail = f"a fresh process: {failure[1]}"
+            return StepFinal(False, detail, processes=len(samples)), failure[0]
+        options = self._setup.options
+        rule = Rule(minimum_effect=options.final_effect, hold_out_processes=options.processes)
+        try:
+            found = hold_out(samples, rule)
+        except MeasurementError as error:
+            final = StepFinal(False, error.found, processes=len(samples))
+            return final, Reason.CANNOT_BE_TIMED
+        faster = found.decision is Decision.FASTER
+        final = StepFinal(
+            faster,
+            "; ".join(found.reasons),
+            found.speedup,
+            _middle([t for one in samples for t in one.baseline_us]),
+            _middle([t for one in samples for t in one.candidate_us]),
+            outputs,
+            added,
+            found.processes,
+        )
+        return final, None if faster else Reason.HOLD_OUT
+
+    def _step_us(self) -> float | None:
+        return None if self._capture is None else self._capture.step_us
+
+    def _spent_s(self) -> float:
+        return self._clock() - self._began
+
+    def _end(self, why: Why) -> StepEnd:
+        assert self._capture is not None, "nothing ends before it was captured"
+        study = self._ledger.recorded.step or StepStudy()
+        self._say(Stage.ENDED, _DETAILS[why])
+        return StepEnd(why, _DETAILS[why], self._capture, self._places, study)
+
+    def _say(self, stage: Stage, text: str, trial: Trial | None = None) -> None:
+        minutes = self._setup.limits.minutes
+        left = None if minutes is None else max(60 * minutes - self._spent_s(), 0.0)
+        self._tell(LoopEvent(stage, text, trial, self._count, left_s=left))
+
+
+def _ended(
+    number: int,
+    proposal: StepProposal,
+    reason: Reason,
+    detail: str,
+    found: StepTried | None = None,
+) -> StepTrial:
+    outcome = Outcome.FAILED if reason in _PROCESS_FAULTS else Outcome.REJECTED
+    result = None if found is None else found.result
+    return StepTrial(
+        number,
+        proposal,
+        outcome,
+        reason,
+        detail,
+        None if result is None else result.speedup,
+        None if found is None else found.before_us,
+        None if found is None else found.after_us,
+        () if found is None else found.outputs,
+        0 if found is None else found.added_bytes,
+    )
+
+
+def _may_change(trial: StepTrial) -> bool:
+    """Whether it may be worth another try once the step is another one: it was not shown to be no
+    gain, only not shown to be one."""
+    undecided = trial.reason is Reason.NOT_FASTER and trial.speedup is not None
+    return undecided and trial.speedup is not None and trial.speedup.high > 1.0
+
+
+def _line(trial: StepTrial) -> str:
+    text = trial.proposal.action.text
+    if trial.reason is not None:
+        return f"{trial.number} {text}: {trial.reason}: {trial.detail}"
+    s = trial.speedup
+    assert s is not None, "kept for its speed"
+    return f"{trial.number} {text}: kept, {s.estimate:.3f}x [{s.low:.3f}, {s.high:.3f}]"
+
+
+def _predicted(proposal: StepProposal) -> str:
+    if proposal.saves_us is None:
+        return "what it brings is not known beforehand"
+    return f"should save {duration_text(proposal.saves_us)} of a step"
+
+
+def _middle(times: Sequence[float]) -> float:
+    ordered = sorted(times)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def plan_step(
+    setup: StepSetup, capture: StepCapture, accepted: tuple[StepAction, ...] = ()
+) -> tuple[tuple[StepPlace, ...], tuple[Offer, ...]]:
+    """Select and propose on a captured step, with nothing measured: places, and offers by worth."""
+    options = setup.options
+    places = select_places(capture, setup.groups(capture), options.least_share, setup.budget_pct)
+    working = tuple(one for one in places if worked_on(one))
+    view = StepView(
+        capture,
+        working,
+        accepted,
+        setup.budget_pct,
+        setup.launch_us,
+        setup.speedups(working),
+        setup.basis,
+    )
+    offers = [o for p in setup.proposers for o in p.propose(view)]
+    return places, tuple(sorted(offers, key=lambda one: (-one.worth, one.key)))

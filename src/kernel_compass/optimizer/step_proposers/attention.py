@@ -1,0 +1,59 @@
+"""Which of torch's backends computes attention: none is known to be best, so each is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernel_compass.optimizer.step_doors import Offer, StepView
+from kernel_compass.optimizer.step_proposers.predicting import evidence_of
+from kernel_compass.records.step_action import (
+    StepAction,
+    StepActionKind,
+    StepProposal,
+    StepTarget,
+)
+from kernel_compass.records.step_loop import PlaceKind
+
+COST_S = 15.0
+ON_GPU = ("flash", "cudnn", "efficient", "math")
+ON_CPU = ("flash", "math")
+_NOW = {
+    "flash": "flash_attention",
+    "efficient": "efficient_attention",
+    "cudnn": "cudnn_attention",
+    "math": "attention_math",
+}
+
+
+class Attention:
+    """Every backend but the one that the step uses now."""
+
+    name = "sdpa_backend"
+
+    def propose(self, view: StepView) -> Sequence[Offer]:
+        """For all attention of the step at once."""
+        places = view.of(PlaceKind.ATTENTION)
+        if not places or any(o.kind is StepActionKind.SDPA_BACKEND for o in view.accepted):
+            return ()
+        names = " ".join(op.name for op in view.capture.ops)
+        share = sum(one.selected.share for one in places)
+        found = []
+        for backend in ON_GPU if view.on_gpu else ON_CPU:
+            if _NOW[backend] in names:
+                continue
+            proposal = StepProposal(
+                StepAction(
+                    StepActionKind.SDPA_BACKEND,
+                    StepTarget("scaled_dot_product_attention"),
+                    settings={"backend": backend},
+                ),
+                f"Attention by torch's {backend} backend; which one is fastest depends on the "
+                "shapes, and is not known beforehand.",
+                tuple(row for one in places[:3] for row in evidence_of(one)),
+                share,
+                None,
+                None,
+                preconditions=("the backend takes these shapes and this mask",),
+            )
+            found.append(Offer(proposal, COST_S))
+        return found

@@ -1,0 +1,147 @@
+"""Each kind of change: when it is proposed, what for, and what it is said to bring."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from optimizer.step_samples import KIND, decode_capture, groups_of, op, tensor
+
+from kernel_compass.optimizer.step_doors import StepView
+from kernel_compass.optimizer.step_proposers import step_proposers
+from kernel_compass.optimizer.step_proposers.triton_configs import neighbours
+from kernel_compass.optimizer.step_selecting import select_places, worked_on
+from kernel_compass.records.device import Device
+from kernel_compass.records.environment import Environment
+from kernel_compass.records.step_action import StepAction, StepTarget
+from kernel_compass.records.step_capture import StepKernel
+
+
+def view(capture, accepted=(), budget=1.0, groups=groups_of, **more):
+    found = select_places(capture, groups(capture), 0.005, budget)
+    return StepView(capture, tuple(filter(worked_on, found)), accepted, budget, 1.3, **more)
+
+
+def proposals(found, kind):
+    offers = [one for source in step_proposers(40) for one in source.propose(found)]
+    return [one for one in offers if one.proposal.action.kind is kind]
+
+
+def test_a_graph_is_proposed_once_where_the_gpu_waits():
+    (offer,) = proposals(view(decode_capture()), KIND.STEP_GRAPH)
+    assert offer.proposal.saves_us == pytest.approx(490.0)
+    assert offer.proposal.preconditions
+    assert not proposals(view(decode_capture(), (offer.proposal.action,)), KIND.STEP_GRAPH)
+    assert not proposals(view(replace(decode_capture(), in_graph=True)), KIND.STEP_GRAPH)
+    assert not proposals(view(decode_capture(0.0)), KIND.STEP_GRAPH)
+
+
+def test_regions_are_the_modules_around_a_run_from_the_innermost_out():
+    found = proposals(view(decode_capture()), KIND.COMPILE_REGION)
+    whole = {(o.proposal.action.target.module, o.proposal.action.settings["mode"]) for o in found}
+    modes = ("default", "max-autotune-no-cudagraphs")
+    assert whole == {(name, mode) for name in ("norm", "") for mode in modes}
+    inner = next(o for o in found if o.proposal.action.target.module == "norm")
+    assert inner.proposal.saves_us == pytest.approx(0.6 * 12.0)
+    outer = next(o for o in found if o.proposal.action.target.module == "")
+    assert inner.cost_s < outer.cost_s
+
+
+def test_modules_of_one_class_are_compiled_together():
+    capture = decode_capture()
+    modules = {"": "model.py:Block", "norm": "model.py:Norm", "norm2": "model.py:Norm"}
+    found = proposals(view(replace(capture, modules=modules)), KIND.COMPILE_REGION)
+    targets = {o.proposal.action.target for o in found}
+    assert StepTarget("modules model.py:Norm (2)", module_class="model.py:Norm") in targets
+
+
+def test_a_method_around_most_of_a_run_is_a_region_too():
+    capture = decode_capture()
+    ops = tuple(
+        replace(one, line=replace(one.line, function="Block._norm")) if one.index < 3 else one
+        for one in capture.ops
+    )
+    found = proposals(view(replace(capture, ops=ops)), KIND.COMPILE_REGION)
+    functions = {o.proposal.action.target.function for o in found}
+    assert "model.py:Block._norm" in functions
+
+
+def test_a_region_that_is_compiled_already_is_not_proposed_again():
+    (first, *_) = proposals(view(decode_capture()), KIND.COMPILE_REGION)
+    done = first.proposal.action
+    again = proposals(view(decode_capture(), (done,)), KIND.COMPILE_REGION)
+    assert done.target not in {o.proposal.action.target for o in again}
+
+
+def test_products_are_proposed_in_bf16_on_a_gpu_with_what_the_model_says():
+    found = view(decode_capture(), speedups={"linear 16x4096x14336": 1.6}, basis="calibration x")
+    (offer,) = proposals(found, KIND.PRODUCT)
+    assert offer.study is not None
+    assert offer.proposal.saves_us == pytest.approx(60 * (1 - 1 / 1.6))
+    assert "1.60x by calibration x" in offer.proposal.evidence
+    (unknown,) = proposals(view(decode_capture()), KIND.PRODUCT)
+    assert unknown.proposal.saves_us is None
+    done = StepAction(KIND.PRODUCT, StepTarget("x", workload=offer.study))
+    assert not proposals(view(decode_capture(), (done,)), KIND.PRODUCT)
+
+
+def test_a_weight_that_changes_is_no_product_to_replace():
+    capture = decode_capture()
+    ops = list(capture.ops)
+    weight = replace(ops[3].inputs[1], constant=False)
+    ops[3] = replace(ops[3], inputs=(ops[3].inputs[0], weight))
+    # something else is constant, so that the capture is known to say so
+    ops[0] = replace(ops[0], inputs=(tensor(16, 4096, storage=50, constant=True),))
+    assert not proposals(view(replace(capture, ops=tuple(ops))), KIND.PRODUCT)
+
+
+def test_tf32_is_proposed_for_float32_products_within_the_budget():
+    capture = decode_capture(0.0)
+    a, b = (tensor(512, 512, storage=n, dtype="float32", constant=n == 2) for n in (1, 2))
+    product = op(0, "aten::mm", [a, b], [a])
+    kernels = (StepKernel("sgemm", 100.0, 1, 0, floor_us=20.0),)
+    plain = replace(capture, ops=(product,), kernels=kernels, launches=(), step_us=100.0)
+    none = lambda _: ()  # noqa: E731
+    (offer,) = proposals(view(plain, groups=none), KIND.MATMUL_PRECISION)
+    assert offer.proposal.saves_us == pytest.approx(75.0)
+    assert not proposals(view(plain, budget=0.01, groups=none), KIND.MATMUL_PRECISION)
+    assert not proposals(view(decode_capture()), KIND.MATMUL_PRECISION)  # bf16
+    cpu = replace(plain, kernels=(), environment=Environment(Device()))
+    assert not proposals(view(cpu, groups=none), KIND.MATMUL_PRECISION)
+
+
+def test_a_copy_is_needless_only_where_its_readers_take_strides():
+    capture = decode_capture(0.0)
+    x, y, w = tensor(64, 64, storage=1), tensor(64, 64, storage=2), tensor(64, 64, storage=3)
+    copy = op(0, "aten::clone", [x], [y], "", 11)
+    reader = op(1, "aten::mm", [y, w], [x])
+    kernels = (
+        StepKernel("copy_kernel", 30.0, 1, 0, floor_us=20.0),
+        StepKernel("gemm", 30.0, 1, 1, floor_us=20.0),
+    )
+    base = replace(capture, ops=(copy, reader), kernels=kernels, launches=(), step_us=60.0)
+    none = lambda _: ()  # noqa: E731
+    (offer,) = proposals(view(base, groups=none), KIND.LAYOUT)
+    assert offer.proposal.action.target.function == "model.py:11"
+    assert offer.proposal.saves_us == 30.0
+    other = op(1, "aten::add", [y, w], [x])
+    assert not proposals(view(replace(base, ops=(copy, other)), groups=none), KIND.LAYOUT)
+    wider = replace(copy, outputs=(replace(y, dtype="float32"),))
+    assert not proposals(view(replace(base, ops=(wider, reader)), groups=none), KIND.LAYOUT)
+
+
+def test_configurations_near_the_authors_come_first_and_autotunes_choices_are_kept():
+    (launch,) = decode_capture().launches
+    found = neighbours(launch)
+    assert dict(launch.config) not in [dict(one) for one in found]
+    differs = [sum(one[k] != launch.config[k] for k in one) for one in found]
+    assert differs == sorted(differs) and differs[0] == 1
+    assert {one["BLOCK"] for one in found} == {64, 128, 256, 512, 1024}
+    tuned = replace(launch, choices=({"BLOCK": 512, "num_warps": 8}, {"BLOCK": 256}))
+    assert neighbours(tuned) == ({"BLOCK": 512, "num_warps": 8},)
+
+
+def test_numbers_that_are_no_sizes_stay_as_they_are():
+    (launch,) = decode_capture().launches
+    odd = replace(launch, config={"N": 1000, "CAUSAL": True, "BLOCK": 64, "num_warps": 4})
+    assert {(one["N"], one["CAUSAL"]) for one in neighbours(odd)} == {(1000, True)}
