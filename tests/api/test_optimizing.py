@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from optimizer.loop_samples import (
     COLD,
+    ENVIRONMENT,
     TARGET,
     WARM,
     everything,
@@ -18,17 +19,20 @@ from optimizer.loop_samples import (
 )
 
 from kernel_compass import api
-from kernel_compass.api import dispatch_sources
+from kernel_compass.api import dispatch_sources, optimizing
+from kernel_compass.api.loop_place import Place
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.study_document import canonical
 from kernel_compass.errors import MeasurementError, StudyError, UsageError
 from kernel_compass.execution.recorded_executor import RecordedExecutor
 from kernel_compass.optimizer.dispatch_file import read_table
 from kernel_compass.optimizer.ledger import read_study
+from kernel_compass.optimizer.ledger_memory import RejectionMemory, idea_key
 from kernel_compass.records.execution import TaskEnd, TaskFailure
 from kernel_compass.records.loop import LoopOptions, Why
+from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
 from kernel_compass.records.study import StudyState
-from kernel_compass.records.trial import Action, Outcome, Reason
+from kernel_compass.records.trial import Action, Candidate, Outcome, Proposal, Reason, Trial
 
 __all__ = ["dispatch_sources"]
 
@@ -333,3 +337,57 @@ def test_the_ledger_says_what_was_measured_of_the_baseline(run):
     tells = {(t.stream, t.index): t.time_us for t in read_study(found.folder).tells}
     assert tells["baseline bmm 128x1x128x512 cold", 0] == 10.0
     assert tells["baseline bmm 128x1x128x512 cold", 1] == 6.0
+
+
+def idea_of(request, candidate, budget_pct=3.0, environment=ENVIRONMENT):
+    """What is looked up of a candidate of a study."""
+    described = ProblemDescription("problem", (), (), budget_pct)
+    place = Place(RecordedExecutor(recording()), "cuda:0", environment, described, None)
+    workload = ProblemWorkload("rows=33", {"rows": 33})
+    return optimizing._idea(place, request, workload, candidate)
+
+
+def test_a_rejection_is_not_remembered_of_another_file_with_the_same_name(tmp_path):
+    """Someone changes a kernel and runs the file again: it is another idea."""
+    found = {}
+    for folder, text in (("a", "x = 1"), ("b", "x = 2"), ("c", "x = 1")):
+        path = tmp_path / folder / "problem.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        request = api.study_request(str(path))
+        found[folder] = idea_of(request, Candidate("mine", {}, None, "problem"))
+    memory = RejectionMemory()
+    proposal = Proposal(found["a"].candidate, Action.IMPLEMENTATION, "why", "providers")
+    rejected = Trial(1, "rows=33", proposal, Outcome.REJECTED, Reason.WRONG_RESULT, "off")
+    memory.remember(found["a"], rejected, "first")
+    assert memory.recall(found["b"]) is None
+    assert memory.recall(found["c"]).reason is Reason.WRONG_RESULT  # the same file, moved
+
+
+def test_another_demand_or_library_is_another_idea(monkeypatch):
+    own = Candidate("own_decode", {}, "w8a16_fp8", "own")
+    request = api.study_request("bmm:1x1x16x16", budget_pct=3.0)
+    least = replace(request, options={"minimum_effect": 0.05})
+    ideas = [
+        idea_of(request, own),
+        idea_of(replace(request, error_budget_pct=9.0), own),
+        idea_of(replace(request, error_budget_pct=None), own, budget_pct=5.0),
+        idea_of(least, own),
+        idea_of(request, own, environment=replace(ENVIRONMENT, triton="3.7.0")),
+    ]
+    assert len({idea_key(one) for one in ideas}) == len(ideas)
+    same = replace(request, error_budget_pct=None)  # the problem's own is what was asked for
+    assert idea_key(idea_of(same, own, budget_pct=3.0)) == idea_key(ideas[0])
+    installed = {"gemlite": "0.5.0"}
+    monkeypatch.setattr("kernel_compass.kernels.providers.base.installed", installed.get)
+    name = next(
+        one.name
+        for p in optimizing.all_providers()
+        if p.name == "gemlite"
+        for one in p.implementations()
+    )
+    before = idea_of(request, Candidate(name, {}, "w8a16_fp8", "gemlite"))
+    installed["gemlite"] = "0.5.1"
+    after = idea_of(request, Candidate(name, {}, "w8a16_fp8", "gemlite"))
+    assert (before.versions["library"], after.versions["library"]) == ("0.5.0", "0.5.1")
+    assert idea_key(before) != idea_key(after)

@@ -23,7 +23,7 @@ from kernel_compass.errors import (
     StudyError,
     UsageError,
 )
-from kernel_compass.kernels.providers.registry import implementation
+from kernel_compass.kernels.providers.registry import all_providers, implementation
 from kernel_compass.optimizer.dispatch_file import merge
 from kernel_compass.optimizer.ledger import Ledger, read_study, trial_sha256
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
@@ -310,8 +310,10 @@ def _idea(
         "torch": e.torch,
         "triton": e.triton,
         "kernel_compass": __version__,
+        "library": _library(candidate),
     }
-    text = repr(sorted(_files(candidate).items()))
+    text = repr((request.source.sha256, sorted(_files(candidate).items())))
+    budget = request.error_budget_pct
     return Idea(
         candidate,
         workload.name,
@@ -319,7 +321,17 @@ def _idea(
         request.regimes,
         versions,
         hashlib.sha256(text.encode()).hexdigest(),
+        place.problem.error_budget_pct if budget is None else budget,
+        LoopOptions.of(request).minimum_effect,
     )
+
+
+def _library(candidate: Candidate) -> str | None:
+    """The version of what it comes from; `None` = a file, or not installed."""
+    for provider in all_providers():
+        if any(one.name == candidate.implementation for one in provider.implementations()):
+            return provider.version()
+    return None
 
 
 def _kept(options: LoopOptions) -> dict[str, Any]:
