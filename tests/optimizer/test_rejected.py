@@ -59,10 +59,11 @@ def test_every_other_reason_is_kept_as_it_was(memory):
         assert memory.remember(idea, trial(number, reason=reason), "study-a")
         assert memory.recall(idea).reason is reason
     assert [one.reason for one in RejectionMemory(memory.path).all()] == reasons
-    assert Reason.LOOKS_AT_THE_JUDGE in reasons
+    assert {Reason.LOOKS_AT_THE_JUDGE, Reason.SANITIZER} <= set(reasons)
+    assert {Reason.CANCELLED, Reason.TOOL_FAILED} <= NOT_KEPT
 
 
-@pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.REMEMBERED, Reason.CANNOT_PAY])
+@pytest.mark.parametrize("reason", sorted(NOT_KEPT))
 def test_what_says_nothing_of_the_idea_is_not_kept(memory, reason):
     assert not memory.remember(IDEA, trial(reason=reason), "s")
     assert memory.recall(IDEA) is None
