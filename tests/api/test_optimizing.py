@@ -187,6 +187,17 @@ def test_what_one_process_saw_and_fresh_ones_do_not_is_rejected(run):
     assert {one.reason for one in finals} == {Reason.HOLD_OUT}
 
 
+@pytest.mark.parametrize(("rounds", "finalists"), [(1, 1), (2, 1), (2, 3)])
+def test_a_workload_is_wrongly_accepted_once_in_twenty_over_all_its_looks(run, rounds, finalists):
+    near = workload(1, [*family("a", "w8a16_fp8", 6.0, 5.0), *family("b", "bf16", 6.05, 5.05)])
+    options = LoopOptions(rounds=rounds, finalists=finalists, patience=100)
+    found = run(recording(near), options=options)
+    looked = [t for t in found.recorded.trials if t.proposal.proposer == "finals"]
+    assert len(looked) == finalists
+    levels = [one.speedup.confidence for t in looked for one in t.results]
+    assert levels == pytest.approx([1 - 0.05 / (rounds * finalists)] * len(levels))
+
+
 def test_proposals_say_why_and_what_they_predict(run):
     found = run()
     by = {t.proposal.proposer for t in found.recorded.trials}
