@@ -313,8 +313,12 @@ def test_a_gpu_that_is_lost_is_said_once(run, monkeypatch):
 def test_accepted_entries_go_into_a_table_and_out_again(run, tmp_path):
     found, table = run(), tmp_path / "compass.json"
     name = found.recorded.study.identifier
-    api.apply_study(name, found.folder, table)
-    assert len(read_table(table).entries) == 2
+    applied = api.apply_study("last", table)
+    assert applied.study == name
+    assert len(applied.entries) == len(read_table(table).entries) == 2
+    once = table.read_bytes()
+    assert api.apply_study(str(found.folder), table).table == read_table(table)
+    assert table.read_bytes() == once
     api.revert_study(name, table)
     assert not table.exists()
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         watch,
     )
     from kernel_compass.api.optimizing import (
-        apply_study,
         loop_options,
         optimize,
         resume_study,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     )
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.studies import (
+        apply_study,
         export_study,
         forget_ideas,
         list_studies,
@@ -135,9 +135,10 @@ _MODULES = {
         "verify_cold",
         "watch",
     ),
-    "optimizing": ("apply_study", "loop_options", "optimize", "resume_study", "study_request"),
+    "optimizing": ("loop_options", "optimize", "resume_study", "study_request"),
     "running": ("profile_target", "profile_timeline"),
     "studies": (
+        "apply_study",
         "export_study",
         "forget_ideas",
         "rejected_ideas",

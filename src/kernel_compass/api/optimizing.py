@@ -24,7 +24,6 @@ from kernel_compass.errors import (
     UsageError,
 )
 from kernel_compass.kernels.providers.registry import all_providers, implementation
-from kernel_compass.optimizer.dispatch_file import merge
 from kernel_compass.optimizer.ledger import Ledger, read_study, trial_sha256
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.ledger_memory import RejectionMemory
@@ -399,16 +398,6 @@ def study_request(
         seed,
         strategy,
     )
-
-
-def apply_study(name: str, folder: Path, table: Path) -> None:
-    """Merge what a study accepted into a dispatch table.
-
-    Raises:
-        StudyError: the study or the table cannot be used.
-    """
-    recorded = read_study(folder)
-    merge(table, recorded.entries, {name: recorded.study.environment})
 
 
 def _regime(word: str) -> Regime:
