@@ -172,8 +172,16 @@ def test_a_few_seconds_compile_nothing(stage, run):
     assert any("nothing is compiled" in e.text for e in events)
 
 
-def test_a_resumed_run_asks_for_what_was_compiled_and_ends_alike(stage, run):
-    asked = stage("compile", answered)
+SAYS_NOTHING = {"unavailable": "no triton"}
+LATER = [answered, lambda _: SAYS_NOTHING, lambda a: {**answered(a), "compiled": _all(a, SPILT)}]
+SPILT = {"figures": {**GOOD, "loop_spills": 99.0}, "failure": None, "lost": False}
+
+
+@pytest.mark.parametrize("first", [answered, lambda _: SAYS_NOTHING])
+@pytest.mark.parametrize("later", LATER)
+def test_a_resumed_run_asks_no_compiler_and_ends_alike(stage, run, first, later):
+    """Whatever the compiler said, and would say now."""
+    asked = stage("compile", first)
     whole = canonical(run(STATIC).recorded)
 
     def stop(event):
@@ -182,11 +190,28 @@ def test_a_resumed_run_asks_for_what_was_compiled_and_ends_alike(stage, run):
 
     stopped = run(STATIC, tell=stop)
     assert stopped.recorded.study.state is StudyState.STOPPED
+    again = stage("compile", later)
     resumed = api.resume_study(stopped.folder.name)
     assert canonical(resumed.recorded) == whole
-    known = {json.dumps(c) for one in asked[1]["spaces"] for c in one["configs"]}
-    again = {json.dumps(c) for one in asked[2]["spaces"] for c in one["configs"]}
-    assert again < known  # not those that the compiler had no answer to
+    assert (len(asked), again) == (2, [])
+
+
+def test_broken_off_between_two_verdicts_of_the_compiler_it_ends_alike(stage, run):
+    stage("compile", answered)
+    whole = canonical(run(STATIC).recorded)
+    seen = []
+
+    def stop(event):
+        if event.stage is Stage.STATIC and event.trial is not None:
+            seen.append(event)
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+
+    stopped = run(STATIC, tell=stop)
+    assert len(static_trials(stopped)) == 3
+    again = stage("compile", lambda _: SAYS_NOTHING)
+    assert canonical(api.resume_study(stopped.folder.name).recorded) == whole
+    assert not again
 
 
 def test_a_recording_compiles_and_counts_nothing_unasked(stage, run):
