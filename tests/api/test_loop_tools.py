@@ -25,11 +25,16 @@ from kernel_compass.errors import (
     UsageError,
 )
 from kernel_compass.execution.recorded_executor import RecordedExecutor
+from kernel_compass.optimizer.ledger_memory import RejectionMemory
+from kernel_compass.optimizer.loop_sanitizing import sanitized
+from kernel_compass.records.dispatch import GpuModel
+from kernel_compass.records.execution import TaskEnd, TaskFailure
 from kernel_compass.records.loop import LoopOptions, Stage
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.profile import Profile, Regime, Source, SourceFormat
+from kernel_compass.records.rejected import Idea
 from kernel_compass.records.study import StudyState
-from kernel_compass.records.trial import Outcome, Reason
+from kernel_compass.records.trial import Action, Candidate, Outcome, Proposal, Reason, Trial
 from kernel_compass.records.workload import Op, Workload
 
 GOOD = {"registers": 64.0, "threads": 128.0, "shared_bytes": 4096.0, "loop_spills": 0.0}
@@ -167,8 +172,16 @@ def test_a_few_seconds_compile_nothing(stage, run):
     assert any("nothing is compiled" in e.text for e in events)
 
 
-def test_a_resumed_run_asks_for_what_was_compiled_and_ends_alike(stage, run):
-    asked = stage("compile", answered)
+SAYS_NOTHING = {"unavailable": "no triton"}
+LATER = [answered, lambda _: SAYS_NOTHING, lambda a: {**answered(a), "compiled": _all(a, SPILT)}]
+SPILT = {"figures": {**GOOD, "loop_spills": 99.0}, "failure": None, "lost": False}
+
+
+@pytest.mark.parametrize("first", [answered, lambda _: SAYS_NOTHING])
+@pytest.mark.parametrize("later", LATER)
+def test_a_resumed_run_asks_no_compiler_and_ends_alike(stage, run, first, later):
+    """Whatever the compiler said, and would say now."""
+    asked = stage("compile", first)
     whole = canonical(run(STATIC).recorded)
 
     def stop(event):
@@ -177,11 +190,28 @@ def test_a_resumed_run_asks_for_what_was_compiled_and_ends_alike(stage, run):
 
     stopped = run(STATIC, tell=stop)
     assert stopped.recorded.study.state is StudyState.STOPPED
+    again = stage("compile", later)
     resumed = api.resume_study(stopped.folder.name)
     assert canonical(resumed.recorded) == whole
-    known = {json.dumps(c) for one in asked[1]["spaces"] for c in one["configs"]}
-    again = {json.dumps(c) for one in asked[2]["spaces"] for c in one["configs"]}
-    assert again < known  # not those that the compiler had no answer to
+    assert (len(asked), again) == (2, [])
+
+
+def test_broken_off_between_two_verdicts_of_the_compiler_it_ends_alike(stage, run):
+    stage("compile", answered)
+    whole = canonical(run(STATIC).recorded)
+    seen = []
+
+    def stop(event):
+        if event.stage is Stage.STATIC and event.trial is not None:
+            seen.append(event)
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+
+    stopped = run(STATIC, tell=stop)
+    assert len(static_trials(stopped)) == 3
+    again = stage("compile", lambda _: SAYS_NOTHING)
+    assert canonical(api.resume_study(stopped.folder.name).recorded) == whole
+    assert not again
 
 
 def test_a_recording_compiles_and_counts_nothing_unasked(stage, run):
@@ -308,7 +338,29 @@ def test_a_sanitizer_that_does_not_come_to_its_end_accepts_nothing(stage, run):
     stage("sanitize", lambda _: {"unavailable": "memcheck did not end within 300 s."})
     found = run(SANITIZED)
     assert not found.recorded.accepted
-    assert {(t.outcome, t.reason) for t in finals(found)} == {(Outcome.FAILED, Reason.SANITIZER)}
+    ends = {(t.outcome, t.reason) for t in finals(found)}
+    assert ends == {(Outcome.FAILED, Reason.TOOL_FAILED)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_kept"),
+    [
+        ({"unavailable": "memcheck did not end within 300 s."}, False),
+        (None, False),
+        ({"reports": [{"tool": "memcheck", "findings": ["race"], "is_clean": False}]}, True),
+    ],
+)
+def test_only_what_the_sanitizer_found_is_remembered(answer, is_kept):
+    candidate = Candidate("fast", {}, "w8a16_fp8")
+    idea = Idea(candidate, "w", GpuModel("H200", "9.0", 132), (Regime.COLD,), {})
+    proposal = Proposal(candidate, Action.CONFIG, "why", "finals")
+    judged = Trial(1, "w", proposal, Outcome.SCREENED, None, "nothing was found")
+    failure = None if answer else TaskFailure(Reason.RUN_TIMEOUT, "It ran too long.")
+    found = sanitized(judged, TaskEnd("sanitize 1", answer, failure, 1.0, "local/0"))
+    assert found.outcome is not Outcome.SCREENED
+    memory = RejectionMemory()
+    assert memory.remember(idea, found, "first") is is_kept
+    assert (memory.recall(idea) is not None) is is_kept
 
 
 def test_options_of_a_device(monkeypatch):

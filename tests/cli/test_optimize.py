@@ -117,8 +117,13 @@ def test_it_ends_with_a_table_that_was_asked_for(call, device, tmp_path):
 def test_without_a_terminal_nothing_is_applied_unasked(call, device, tmp_path):
     found = call(TARGET, "--device", device, "--trials", "40")
     assert found.returncode == 0
-    assert "Not applied. Apply it: kernel-compass optimize --resume" in found.stdout
     assert not (tmp_path / "compass.json").exists()
+    (hint,) = [line for line in found.stdout.splitlines() if line.startswith("Not applied")]
+    program, *words = hint.partition("Apply it: ")[2].split()
+    assert program == "kernel-compass"
+    assert main(words) == 0  # what it says is what works
+    assert len(read_table(tmp_path / "compass.json").entries) == 2
+    (tmp_path / "compass.json").unlink()
     applied = call("--resume", "last", "--yes", "--quiet")
     assert applied.returncode == 0, applied.stderr
     assert len(read_table(tmp_path / "compass.json").entries) == 2
@@ -231,6 +236,29 @@ def test_a_study_that_is_not_there_cannot_be_resumed(call):
     found = call("--resume", "nothing")
     assert found.returncode == 11
     assert "no study" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--regime", "cold"),
+        ("--tokens", "1"),
+        ("--tp", "2"),
+        ("--budget", "9%"),
+        ("--formats", "bf16"),
+        ("--minutes", "9"),
+        ("--trials", "9"),
+        ("--strategy", "model"),
+        ("--seed", "0"),
+        ("--static", "off"),
+        ("--sanitize",),
+        ("--device", "cuda"),
+    ],
+)
+def test_what_a_resumed_study_cannot_take_up_is_refused(call, words):
+    found = call("--resume", "last", *words)
+    assert found.returncode == 2
+    assert f"as it was begun: {words[0]} cannot be named" in found.stderr
 
 
 def test_in_real_workers_the_right_candidate_is_blamed_and_ctrl_c_leaves_nothing(

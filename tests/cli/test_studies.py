@@ -1,4 +1,4 @@
-"""history, show, export, revert, forget over real ledgers and tables."""
+"""history, show, export, apply, revert, forget over real ledgers and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optimizer.study_samples import ENVIRONMENT, H200, entry, proposal, study, t
 from kernel_compass.cli.exit_codes import ExitCode
 from kernel_compass.cli.main import main
 from kernel_compass.codec.study_document import decode
-from kernel_compass.optimizer.dispatch_file import merge
+from kernel_compass.optimizer.dispatch_file import merge, read_table
 from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.ledger_home import folder_of, new_identifier
 from kernel_compass.optimizer.ledger_memory import RejectionMemory
@@ -120,6 +120,32 @@ def test_revert_restores_the_table_to_the_byte(say, tmp_path):
     assert code == 0 and len(json.loads(out)["reverted"]) == 2 and not table.exists()
     code, _, err = say("revert", "other", "--table", table)
     assert code == ExitCode.STUDY and "no dispatch table" in err
+
+
+def test_apply_puts_a_study_into_a_table_and_leaves_the_study(say, tmp_path):
+    record("first")
+    table, folder = tmp_path / "compass.json", folder_of("first")
+    before = read_study(folder)
+    code, out, _ = say("apply", "fir", "--table", table)
+    assert code == 0 and "first:1" in out
+    assert out.splitlines()[-1] == f"Take it back: kernel-compass revert first --table {table}"
+    assert read_table(table).contributions == before.entries
+    assert read_study(folder) == before
+    merge(table, [entry("other", 4, 9.0)], {"other": ENVIRONMENT})
+    code, out, _ = say("apply", "first", "--table", table)
+    assert code == 0 and "outdone by another" in out
+    code, out, _ = say("apply", "first", "--table", table, "--json")
+    assert code == 0 and len(json.loads(out)["applied"]) == len(before.entries)
+    code, _, err = say("apply", "none", "--table", table)
+    assert code == ExitCode.STUDY and "no study" in err
+
+
+def test_a_study_that_accepted_nothing_is_no_entry(say, tmp_path):
+    with Ledger.create(study("empty")):
+        pass
+    code, _, err = say("apply", "empty", "--table", tmp_path / "compass.json")
+    assert code == ExitCode.STUDY and "accepted nothing" in err
+    assert not (tmp_path / "compass.json").exists()
 
 
 @pytest.mark.parametrize("wrong", ["", ":", "a:", "a:b", ":1", "a:1:2", "a:-1", "a:" + "9" * 99])

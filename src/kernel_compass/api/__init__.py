@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         watch,
     )
     from kernel_compass.api.optimizing import (
-        apply_study,
         loop_options,
         optimize,
         resume_study,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from kernel_compass.api.replaying import Replay, replay_study
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.studies import (
+        apply_study,
         export_study,
         forget_ideas,
         list_studies,
@@ -150,10 +150,11 @@ _MODULES = {
         "verify_cold",
         "watch",
     ),
-    "optimizing": ("apply_study", "loop_options", "optimize", "resume_study", "study_request"),
+    "optimizing": ("loop_options", "optimize", "resume_study", "study_request"),
     "replaying": ("Replay", "replay_study"),
     "running": ("profile_target", "profile_timeline"),
     "studies": (
+        "apply_study",
         "export_study",
         "forget_ideas",
         "rejected_ideas",

@@ -23,8 +23,7 @@ from kernel_compass.errors import (
     StudyError,
     UsageError,
 )
-from kernel_compass.kernels.providers.registry import implementation
-from kernel_compass.optimizer.dispatch_file import merge
+from kernel_compass.kernels.providers.registry import all_providers, implementation
 from kernel_compass.optimizer.ledger import Ledger, read_study, trial_sha256
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.ledger_memory import RejectionMemory
@@ -202,6 +201,7 @@ def _run(
         RejectionMemory() if place.keeps_memory else None,
         calibration(place.calibration).c_eff_bytes.value if place.calibration else None,
     )
+    told = _tell_lost(place, (), tell)
     try:
         end = run_loop(setup, place.executor, ledger, time.monotonic, tell, began)
     except BaselineFailed as error:
@@ -210,7 +210,17 @@ def _run(
             f"The baseline of {error.workload} cannot be timed: {error.failure.detail}",
             f"Mend it, then `kernel-compass optimize --resume {study}`.",
         ) from None
+    finally:
+        _tell_lost(place, told, tell)
     return Optimized(ledger.recorded, ledger.folder, end)
+
+
+def _tell_lost(place: Place, told: Sequence[str], tell: Tell) -> list[str]:
+    """Say which GPUs are not worked on, those not said already; all that are lost."""
+    lost = place.lost()
+    for name in [one for one in lost if one not in told]:
+        tell(LoopEvent(Stage.PLACE, f"nothing runs on {name} any more: {lost[name]}"))
+    return list(lost)
 
 
 def _prove(request: StudyRequest, tell: Tell) -> None:
@@ -310,8 +320,10 @@ def _idea(
         "torch": e.torch,
         "triton": e.triton,
         "kernel_compass": __version__,
+        "library": _library(candidate),
     }
-    text = repr(sorted(_files(candidate).items()))
+    text = repr((request.source.sha256, sorted(_files(candidate).items())))
+    budget = request.error_budget_pct
     return Idea(
         candidate,
         workload.name,
@@ -319,7 +331,17 @@ def _idea(
         request.regimes,
         versions,
         hashlib.sha256(text.encode()).hexdigest(),
+        place.problem.error_budget_pct if budget is None else budget,
+        LoopOptions.of(request).minimum_effect,
     )
+
+
+def _library(candidate: Candidate) -> str | None:
+    """The version of what it comes from; `None` = a file, or not installed."""
+    for provider in all_providers():
+        if any(one.name == candidate.implementation for one in provider.implementations()):
+            return provider.version()
+    return None
 
 
 def _kept(options: LoopOptions) -> dict[str, Any]:
@@ -376,16 +398,6 @@ def study_request(
         seed,
         strategy,
     )
-
-
-def apply_study(name: str, folder: Path, table: Path) -> None:
-    """Merge what a study accepted into a dispatch table.
-
-    Raises:
-        StudyError: the study or the table cannot be used.
-    """
-    recorded = read_study(folder)
-    merge(table, recorded.entries, {name: recorded.study.environment})
 
 
 def _regime(word: str) -> Regime:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_compass.api.optimizing import apply_study, optimize, study_request
+from kernel_compass.api.optimizing import optimize, study_request
 from kernel_compass.api.places import chosen_gpus
 from kernel_compass.api.running import profile_timeline
 from kernel_compass.api.script_loop import Offer, ScriptDoors
-from kernel_compass.api.studies import revert_study
+from kernel_compass.api.studies import apply_study, revert_study
 from kernel_compass.errors import UsageError
-from kernel_compass.optimizer.ledger_home import folder_of
 from kernel_compass.records.report import Report
 from kernel_compass.records.request import ProfileRequest
 from kernel_compass.records.trial import Trial
@@ -72,7 +71,7 @@ class _Doors:
         return Offer(found.recorded.study.identifier, _text(accepted[0], workload))
 
     def apply(self, offer: Offer) -> None:
-        apply_study(offer.study, folder_of(offer.study), self.table)
+        apply_study(offer.study, self.table)
         self.say(f"  applied to {self.table}")
 
     def revert(self, offer: Offer) -> None:

@@ -18,8 +18,10 @@ from kernel_compass.records.step_action import StepEntry
 from kernel_compass.records.study import RecordedStudy
 
 __all__ = [
+    "Applied",
     "ListedStudy",
     "Reverted",
+    "apply_study",
     "export_study",
     "forget_ideas",
     "list_studies",
@@ -38,6 +40,17 @@ class ListedStudy:
     folder: Path
     recorded: RecordedStudy | None
     problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was put into a dispatch table."""
+
+    study: str
+    table: DispatchTable
+    """As it is now."""
+    entries: tuple[DispatchEntry, ...]
+    """Those of the study, in force or outdone by others."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,26 @@ def export_study(name: str) -> bytes:
         StudyError: there is none, or its ledger cannot be used.
     """
     return canonical(study(name))
+
+
+def apply_study(name: str, table: Path) -> Applied:
+    """Put what a study accepted into a dispatch table; nothing is run, and twice is as once.
+
+    Args:
+        name: of the study, the beginning of it, `last`, or its folder; it need not have ended.
+        table: the file; made where there is none.
+
+    Raises:
+        StudyError: there is no such study, it accepted nothing, or the table cannot be used.
+    """
+    recorded = study(name)
+    identifier = recorded.study.identifier
+    if not recorded.entries:
+        found = f"The study {identifier} has accepted nothing that a dispatch table can hold."
+        raise StudyError(found, f"`kernel-compass show {identifier}` says what came of it.")
+    environments = {identifier: recorded.study.environment}
+    after = dispatch_file.merge(table, recorded.entries, environments)
+    return Applied(identifier, after, recorded.entries)
 
 
 def revert_study(reference: str, table: Path) -> Reverted:

@@ -13,6 +13,7 @@ import typer
 
 from kernel_compass import __version__
 from kernel_compass.cli.advise import advise
+from kernel_compass.cli.apply import apply
 from kernel_compass.cli.calibrate import calibrate
 from kernel_compass.cli.capture import capture
 from kernel_compass.cli.diagnose import diagnose
@@ -77,6 +78,7 @@ app.command(short_help="The studies that were run.", epilog=EXIT_CODES_TEXT)(his
 app.command(short_help="One study with its trials.", epilog=EXIT_CODES_TEXT)(show)
 app.command(short_help="Do a study's claims hold here?", epilog=EXIT_CODES_TEXT)(replay)
 app.command(short_help="A study as canonical JSON.", epilog=EXIT_CODES_TEXT)(export)
+app.command(short_help="Put a study into a dispatch table.", epilog=EXIT_CODES_TEXT)(apply)
 app.command(short_help="Take a study out of a dispatch table.", epilog=EXIT_CODES_TEXT)(revert)
 app.command(short_help="Let rejected ideas be tried again.", epilog=EXIT_CODES_TEXT)(forget)
 app.command(short_help="Judge one candidate by itself.", epilog=EXIT_CODES_TEXT)(validate)

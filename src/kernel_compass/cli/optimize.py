@@ -29,6 +29,8 @@ from kernel_compass.errors import UsageError
 
 MINUTES = 5.0
 """Where no limit is given."""
+REGIMES, STRATEGY, DEVICE = "cold,warm", "model", "cuda"
+"""Where none is named."""
 
 TargetArgument = Annotated[
     str | None,
@@ -43,7 +45,10 @@ ArgumentsArgument = Annotated[
     typer.Argument(metavar="[-- ARGS]", help="A program's own arguments.", show_default=False),
 ]
 RegimeOption = Annotated[
-    str, typer.Option("--regime", metavar="R,R", help="Where a candidate has to win: cold, warm.")
+    str | None,
+    typer.Option(
+        "--regime", metavar="R,R", help="Where a candidate has to win. Default: cold,warm."
+    ),
 ]
 TokensOption = Annotated[
     str | None,
@@ -73,9 +78,16 @@ TrialsOption = Annotated[
     int | None, typer.Option("--trials", metavar="N", min=1, help="Screens at most.")
 ]
 StrategyOption = Annotated[
-    str, typer.Option("--strategy", help="Of the search: model, exhaustive, random, optuna.")
+    str | None,
+    typer.Option(
+        "--strategy",
+        metavar="NAME",
+        help="Of the search: exhaustive, random, optuna, or, the default, model.",
+    ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of draws and ties.")]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", metavar="N", min=0, help="Of draws and ties. Default: 0.")
+]
 StaticOption = Annotated[
     str | None,
     typer.Option(
@@ -95,7 +107,11 @@ OptimizeSanitizeOption = Annotated[
 ]
 ResumeOption = Annotated[
     str | None,
-    typer.Option("--resume", metavar="STUDY", help="Go on with a study; `last` is the last one."),
+    typer.Option(
+        "--resume",
+        metavar="STUDY",
+        help="Go on with a study as it was begun; `last` is the last one.",
+    ),
 ]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Ask nothing: what is accepted goes into the table.")
@@ -112,11 +128,12 @@ JsonLinesOption = Annotated[
     bool, typer.Option("--json-lines", help="Every event as a line of JSON while it runs.")
 ]
 OptimizeDeviceOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--device",
         metavar="NAME",
-        help="cuda (all GPUs), cuda:0, ..., simulated, or recorded:FILE; of a program also cpu.",
+        help="cuda (all GPUs, the default), cuda:0, ..., simulated, or recorded:FILE; of a program "
+        "also cpu.",
     ),
 ]
 MOST_DIGITS = 6
@@ -125,15 +142,15 @@ DEFAULT_TABLE = Path("compass.json")
 
 def optimize(
     target: TargetArgument = None,
-    regime: RegimeOption = "cold,warm",
+    regime: RegimeOption = None,
     tokens: TokensOption = None,
     tp: TpOption = None,
     budget: BudgetOption = None,
     formats: FormatsOption = None,
     minutes: MinutesOption = None,
     trials: TrialsOption = None,
-    strategy: StrategyOption = "model",
-    seed: SeedOption = 0,
+    strategy: StrategyOption = None,
+    seed: SeedOption = None,
     static: StaticOption = None,
     sanitize: OptimizeSanitizeOption = False,
     resume: ResumeOption = None,
@@ -142,7 +159,7 @@ def optimize(
     json: OptimizeJsonOption = False,
     quiet: QuietOption = False,
     json_lines: JsonLinesOption = False,
-    device: OptimizeDeviceOption = "cuda",
+    device: OptimizeDeviceOption = None,
     arguments: ArgumentsArgument = None,
     script: ScriptOption = None,
     module: ModuleOption = None,
@@ -171,12 +188,29 @@ def optimize(
         return optimize_step(
             named,
             words,
-            StepWords(budget, minutes, trials, device, calibration, resume, record, table, yes),
+            StepWords(
+                budget, minutes, trials, device or DEVICE, calibration, resume, record, table, yes
+            ),
             (json, quiet, json_lines),
         )
     _check(target, resume, (json, quiet, json_lines))
     if arguments:
         raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
+    if resume is not None:
+        _check_alone(
+            regime=regime,
+            tokens=tokens,
+            tp=tp,
+            budget=budget,
+            formats=formats,
+            minutes=minutes,
+            trials=trials,
+            strategy=strategy,
+            seed=seed,
+            static=static,
+            sanitize=sanitize or None,
+            device=device,
+        )
     from kernel_compass import api
     from kernel_compass.api.replaying import study_files
     from kernel_compass.codec.study_document import encode
@@ -190,16 +224,17 @@ def optimize(
             assert target is not None
             request = api.study_request(
                 target,
-                regimes=words_of(regime),
+                regimes=words_of(REGIMES if regime is None else regime),
                 tokens=None if tokens is None else tokens_of(tokens),
                 tp=tp,
                 budget_pct=None if budget is None else budget_pct_of(budget),
                 formats=words_of(formats or ""),
                 minutes=MINUTES if minutes is None and trials is None else minutes,
                 trials=trials,
-                strategy=strategy,
-                seed=seed,
+                strategy=STRATEGY if strategy is None else strategy,
+                seed=seed or 0,
             )
+            device = DEVICE if device is None else device
             options = api.loop_options(device, static_of(static), sanitize)
             agree_to_run(files_of(request.source), yes)
             found = api.optimize(request, device, view.tell, options)
@@ -245,6 +280,18 @@ def _check(target: str | None, resume: str | None, forms: tuple[bool, ...]) -> N
         raise UsageError("--json, --quiet and --json-lines exclude each other.", "Pass one.")
 
 
+def _check_alone(**given: object) -> None:
+    """Of what decides a study, nothing is said of one that was begun.
+
+    Raises:
+        UsageError: something is.
+    """
+    said = [f"--{name}" for name, value in given.items() if value is not None]
+    if said:
+        found = f"A study goes on as it was begun: {', '.join(said)} cannot be named beside it."
+        raise UsageError(found, "Leave that out; or start a new study without --resume.")
+
+
 def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:
     """Put what was accepted into the table: it was named, or the user says so."""
     from kernel_compass import api
@@ -255,7 +302,7 @@ def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:
         return
     place = table or DEFAULT_TABLE
     if not (yes or table is not None or view.agrees(len(entries), place)):
-        view.say(f"Not applied. Apply it: kernel-compass optimize --resume {name} --table {place}")
+        view.say(f"Not applied. Apply it: kernel-compass apply {name} --table {place}")
         return
-    api.apply_study(name, found.folder, place)  # type: ignore[attr-defined]
+    api.apply_study(str(found.folder), place)  # type: ignore[attr-defined]
     view.say(f"Written to {place}. Take it back: kernel-compass revert {name} --table {place}")

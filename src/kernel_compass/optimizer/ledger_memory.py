@@ -25,7 +25,15 @@ FILE = "rejected.sqlite"
 NAME = "kernel-compass/rejected"
 VERSION = 1
 APPLICATION = int.from_bytes(b"KCRJ", "big")
-NOT_KEPT = frozenset({Reason.CANCELLED, Reason.REMEMBERED, Reason.CANNOT_PAY})
+NOT_KEPT = frozenset(
+    {
+        Reason.CANCELLED,
+        Reason.TOOL_FAILED,
+        Reason.CANNOT_BE_TIMED,  # an unquiet machine gives it, too
+        Reason.REMEMBERED,
+        Reason.CANNOT_PAY,
+    }
+)
 """Reasons that say nothing of the idea, or are found anew at no cost."""
 _BUSY_S = 20.0
 _TABLE = f"""

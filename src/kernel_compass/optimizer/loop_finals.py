@@ -25,7 +25,7 @@ from kernel_compass.records.measurement import PairedSamples
 from kernel_compass.records.trial import Outcome, Proposal, Reason, RegimeResult, Trial
 
 ALPHA = 0.05
-"""Chance of a wrong verdict over the finalists of a workload together."""
+"""Chance of a wrong verdict over the finalists of a workload together, those of all rounds."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Finals:
         rule = Rule(
             minimum_effect=options.minimum_effect,
             hold_out_processes=options.processes,
-            hold_out_alpha=ALPHA / self._most,
+            hold_out_alpha=ALPHA / (self._most * options.rounds),
         )
         for one in judged:
             assert one.judged is not None

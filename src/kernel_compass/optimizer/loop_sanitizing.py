@@ -17,7 +17,7 @@ def sanitized(trial: Trial, end: TaskEnd) -> Trial:
     """A judged finalist, after its call under each tool.
 
     One that a tool has a finding about is rejected; one that a tool could not be run on to its end
-    has failed: it was to be looked at, and was not.
+    has failed: it was to be looked at, and was not, for a reason that is the tool's own.
 
     Args:
         trial: what the judge said.
@@ -40,7 +40,7 @@ def sanitized(trial: Trial, end: TaskEnd) -> Trial:
 
 def _failed(trial: Trial, detail: str) -> Trial:
     found = f"compute-sanitizer did not come to its end: {detail}"
-    return replace(trial, outcome=Outcome.FAILED, reason=Reason.SANITIZER, detail=found)
+    return replace(trial, outcome=Outcome.FAILED, reason=Reason.TOOL_FAILED, detail=found)
 
 
 def _text(report: Mapping[str, Any]) -> str:

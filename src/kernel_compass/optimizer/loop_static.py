@@ -26,7 +26,7 @@ from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.trial import Action, Proposal, Reason, Trial
 
 ANSWER = "static"
-"""What a resumed run finds the compiled ones by."""
+"""What a resumed run finds by what the compiler said, or that it said nothing."""
 LEAST_S, MOST_S = 5.0, 60.0
 """Seconds for compiling: under the first nothing is begun."""
 REASONS: Mapping[Dropped, Reason] = {
@@ -65,8 +65,8 @@ def prune_spaces(
 ) -> None:
     """Take out of the workloads' spaces what a compilation of their heads rules out.
 
-    What was compiled is kept for a resumed run, which asks for the same again: figures are
-    remembered by who compiles.
+    What was compiled is kept, and that nothing was: a resumed run asks for nothing, and has the
+    spaces that the first had, whatever became of the compiler since.
 
     Args:
         setup: how many of a space, and what share of the minutes.
@@ -78,31 +78,27 @@ def prune_spaces(
     if setup.options.static < 1:
         return
     known = book.answer(ANSWER)
-    heads = _heads(setup, works) if known is None else _heads_again(works, known)
-    budget_s = budget_of(setup)
-    if not heads:
-        return
-    if known is None and budget_s < LEAST_S:
-        say(f"nothing is compiled beforehand: {budget_s:.0f} s would be all there is for it", None)
-        return
     if known is None:
+        heads, budget_s = _heads(setup, works), budget_of(setup)
+        if not heads:
+            return
+        if budget_s < LEAST_S:
+            words = f"{budget_s:.0f} s would be all there is for it"
+            say(f"nothing is compiled beforehand: {words}", None)
+            return
         count = sum(len(one.indices) for one in heads)
-        say(
-            f"compiling up to {count} of the most promising, {budget_s:.0f} s at most; none is run",
-            None,
-        )
-    answer = _asked(setup, executor, heads, budget_s if known is None else MOST_S)
-    if "unavailable" in answer:
-        say(f"nothing was compiled beforehand: {answer['unavailable']}", None)
+        words = f"{budget_s:.0f} s at most; none is run"
+        say(f"compiling up to {count} of the most promising, {words}", None)
+        known = _kept(heads, _asked(setup, executor, heads, budget_s))
+        book.keep_answer(ANSWER, known)
+    if "unavailable" in known:
+        say(f"nothing was compiled beforehand: {known['unavailable']}", None)
         return
-    compiled = [_known(one, row) for one, row in zip(heads, answer["compiled"], strict=True)]
-    if known is None:
-        kept = [(h, c) for h, c in zip(heads, compiled, strict=True) if c]
-        book.keep_answer(ANSWER, [_kept(one, found) for one, found in kept])
-    limits = LIMITS[_capability(answer)]
+    found = list(_again(works, known))
+    major, minor = known["capability"]
     for work in works:
-        own = [(h, c) for h, c in zip(heads, compiled, strict=True) if h.work is work and c]
-        _prune(work, own, limits, book, say)
+        own = [row for row in found if row[0].work is work]
+        _prune(work, own, LIMITS[int(major), int(minor)], book, say)
 
 
 def budget_of(setup: LoopSetup) -> float:
@@ -121,21 +117,6 @@ def _heads(setup: LoopSetup, works: Sequence[Work]) -> list[_Head]:
     ]
 
 
-def _heads_again(works: Sequence[Work], known: Sequence[Mapping[str, Any]]) -> list[_Head]:
-    by = {(one["workload"], one["family"]): one["indices"] for one in known}
-    return [
-        _Head(work, place, tuple(by[work.workload.name, space.family]))
-        for work in works
-        for place, space in enumerate(work.spaces)
-        if (work.workload.name, space.family) in by
-    ]
-
-
-def _kept(one: _Head, found: Mapping[int, Compiled]) -> dict[str, Any]:
-    name = one.work.workload.name
-    return {"workload": name, "family": one.space.family, "indices": sorted(found)}
-
-
 def _asked(
     setup: LoopSetup, executor: Executor, heads: Sequence[_Head], budget_s: float
 ) -> Mapping[str, Any]:
@@ -148,17 +129,48 @@ def _asked(
     return {"unavailable": "no answer"}
 
 
-def _known(one: _Head, row: Sequence[Mapping[str, Any]] | None) -> dict[int, Compiled]:
-    """What the compiler answered, by index in the space."""
-    if row is None:
-        return {}
-    found = {i: Compiled(**fields) for i, fields in zip(one.indices, row, strict=True)}
-    return {i: compiled for i, compiled in found.items() if compiled.is_known}
+def _kept(heads: Sequence[_Head], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of an answer: of each space what the compiler had a word on."""
+    if "unavailable" in answer:
+        return {"unavailable": answer["unavailable"]}
+    spaces = []
+    for one, row in zip(heads, answer["compiled"], strict=True):
+        rows = zip(one.indices, row or [], strict=row is not None)
+        found = {i: c for i, fields in rows if (c := Compiled(**fields)).is_known}
+        if found:
+            name = one.work.workload.name
+            spaces.append({"workload": name, "family": one.space.family, **_columns(found)})
+    return {"capability": list(answer["capability"]), "spaces": spaces}
 
 
-def _capability(answer: Mapping[str, Any]) -> tuple[int, int]:
-    major, minor = answer["capability"]
-    return int(major), int(minor)
+def _columns(found: Mapping[int, Compiled]) -> dict[str, Any]:
+    """Figures in the order of their names; or why there are none."""
+    names = sorted({name for one in found.values() for name in one.figures or ()})
+    rows = [
+        [i, one.failure if one.figures is None else [one.figures.get(name) for name in names]]
+        for i, one in found.items()
+    ]
+    return {"names": names, "rows": rows}
+
+
+def _again(
+    works: Sequence[Work], known: Mapping[str, Any]
+) -> Iterator[tuple[_Head, dict[int, Compiled]]]:
+    """What was compiled, as it was kept."""
+    by = {(one["workload"], one["family"]): one for one in known["spaces"]}
+    for work in works:
+        for place, space in enumerate(work.spaces):
+            kept = by.get((work.workload.name, space.family))
+            if kept is not None:
+                found = {i: _compiled(kept["names"], values) for i, values in kept["rows"]}
+                yield _Head(work, place, tuple(found)), found
+
+
+def _compiled(names: Sequence[str], values: Sequence[float | None] | str) -> Compiled:
+    if isinstance(values, str):
+        return Compiled(None, values)
+    rows = zip(names, values, strict=True)
+    return Compiled({name: value for name, value in rows if value is not None})
 
 
 def _prune(

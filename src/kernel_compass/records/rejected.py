@@ -12,7 +12,10 @@ from kernel_compass.records.trial import Candidate, Reason
 
 @dataclass(frozen=True)
 class Idea:
-    """A candidate where it would be tried; another GPU, version or source is another idea."""
+    """A candidate where it would be tried; another GPU, version or source is another idea.
+
+    So is another demand: what one budget or minimum effect rejects, another may take.
+    """
 
     candidate: Candidate
     workload: str
@@ -22,7 +25,11 @@ class Idea:
     versions: Mapping[str, str | None]
     """Of torch, triton, the driver, this package and the candidate's library."""
     source_sha256: str | None = None
-    """Of the candidate's files, and of the problem's where it is one."""
+    """Of the candidate's files, and of the problem's file where it is one."""
+    error_budget_pct: float | None = None
+    """The largest error that it may have; `None` = from before this was kept."""
+    minimum_effect: float | None = None
+    """The least speedup that counts; `None` likewise."""
 
 
 @dataclass(frozen=True)

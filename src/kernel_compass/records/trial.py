@@ -117,7 +117,9 @@ class Reason(StrEnum):
     CANNOT_BE_TIMED = "cannot_be_timed"
     # under a tool of its own
     SANITIZER = "sanitizer"
-    """compute-sanitizer found something, or did not come to its end."""
+    """compute-sanitizer found something."""
+    TOOL_FAILED = "tool_failed"
+    """A tool that was to look at it did not come to its end: that says nothing of it."""
     # not tried
     CANNOT_PAY = "cannot_pay"
     """The model says that even its floor is no gain."""

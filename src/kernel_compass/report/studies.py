@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.rejected import RejectedIdea
@@ -63,6 +63,19 @@ def study_text(recorded: RecordedStudy) -> str:
     if study.state is StudyState.INTERRUPTED:
         lines += ["", f"Go on with it: kernel-compass optimize --resume {study.identifier}"]
     return "\n".join(lines) + "\n"
+
+
+def applied_text(
+    study: str, entries: Iterable[DispatchEntry], in_force: Collection[DispatchEntry], table: str
+) -> str:
+    """What was put into a table, and what of it another study's better one outdoes."""
+    lines = [
+        f"  {one.reference}  {one.pattern.text}  {_entry_name(one)}"
+        f"{'' if one in in_force else '  (outdone by another)'}"
+        for one in entries
+    ]
+    back = f"Take it back: kernel-compass revert {study} --table {table}"
+    return "\n".join([f"Written to {table} ({len(in_force)} in force):", *lines, back]) + "\n"
 
 
 def reverted_text(
