@@ -293,3 +293,17 @@ def replaces_itself(arguments, tell):
 def opens_socket(arguments, tell):
     pair = socket.socketpair()
     return {"number": pair[0].fileno()}
+
+
+def nests(arguments, tell):
+    """An answer that can be written, and may be too deep to be read."""
+    found = []
+    for _ in range(arguments["depth"]):
+        found = [found]
+    return {"value": found}
+
+
+def sends_no_answer(arguments, tell):
+    """Send a last message in the worker's own place, in whatever form."""
+    tell.__self__._tell.send(arguments["message"])
+    time.sleep(60)

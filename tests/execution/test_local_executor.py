@@ -152,6 +152,30 @@ def test_workers_that_do_not_start_are_said_and_not_left(tmp_path, monkeypatch):
     assert none_left("breaks")
 
 
+@pytest.mark.parametrize("waits", ["good", "bad"])
+def test_one_gpu_that_does_not_start_is_named_and_the_others_go_on(tmp_path, monkeypatch, waits):
+    """Whichever of them comes first."""
+    (tmp_path / "one_breaks.py").write_text(
+        "import os, time\n"
+        "gpu = os.environ['CUDA_VISIBLE_DEVICES']\n"
+        f"time.sleep(0.6 * (gpu == {waits!r}))\n"
+        "if gpu == 'bad':\n"
+        "    os._exit(3)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = LocalExecutor(
+        tmp_path / "s", gpus=["bad", "good"], preload=["one_breaks"], study="one-breaks"
+    )
+    with made as executor:
+        assert executor.capacity == 1
+        assert list(executor.lost) == ["GPU bad"]
+        assert "ended" in executor.lost["GPU bad"]
+        assert run(executor, task("t", "echo", value=1))["t"].worker == "local/1"
+    with pytest.raises(MeasurementError, match="GPU bad: "):
+        LocalExecutor(tmp_path / "s", gpus=["bad"], preload=["one_breaks"], study="one-breaks")
+    assert none_left("one-breaks")
+
+
 OWNER = """
 import sys, pathlib
 from kernel_compass.execution.local_executor import LocalExecutor

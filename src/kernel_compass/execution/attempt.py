@@ -132,7 +132,7 @@ class Attempt:
             message = message_of(line, self._token)
             if not message:
                 self._junk_bytes += len(line)
-            elif "progress" in message:
+            elif isinstance(message.get("progress"), dict):
                 if message["progress"].get("phase") == "run" and not self._is_running:
                     self._is_running = True
                     self._deadline = time.monotonic() + self._task.run_timeout_s
@@ -169,12 +169,15 @@ class Attempt:
 
     def _answered(self, message: Mapping[str, Any]) -> Ending:
         self._worker.tasks_done += 1
-        changed, threads = message.get("changed") or [], message.get("threads") or []
+        try:
+            answer, failure = _outcome(message)
+        except (KeyError, TypeError, ValueError):  # who sent it may be at work still
+            failure = TaskFailure(Reason.RAISED, _no_answer(message))
+            return Ending(None, failure, is_spent=True)
+        changed, threads = _words(message, "changed"), _words(message, "threads")
         processes = [] if message.get("alone") is True else self._processes_left()
         notes = (f"It changed {', '.join(changed)}; its worker was renewed.",) if changed else ()
-        if "failure" in message:
-            said = message["failure"]
-            failure = TaskFailure(Reason(said["reason"]), said["detail"])
+        if failure is not None:
             doubtful = failure.reason in _DOUBTFUL and self._worker.tasks_done > 1
             spent = is_fatal(failure) or bool(changed or threads or processes)
             return Ending(None, failure, spent, notes, doubtful)
@@ -182,7 +185,7 @@ class Attempt:
             text = f"It answered, and left running: {', '.join(left[:8])}."
             failure = TaskFailure(Reason.KEEPS_RUNNING, text)
             return Ending(None, failure, is_spent=True, notes=notes)
-        return Ending(message.get("result"), None, is_spent=bool(changed), notes=notes)
+        return Ending(answer, None, is_spent=bool(changed), notes=notes)
 
     def _processes_left(self) -> list[Process]:
         """What the task started and did not end; it gets a moment to."""
@@ -231,6 +234,31 @@ class Attempt:
         starts = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
         telling = lines[starts[-1] + 1 : starts[-1] + count] if starts else lines[-count:]
         return f": {' | '.join(line[:300] for line in telling)}" if telling else "."
+
+
+def _outcome(message: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, TaskFailure | None]:
+    """A last message as an answer or a failure.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is neither.
+    """
+    if "failure" in message:
+        said = message["failure"]
+        return None, TaskFailure(Reason(said["reason"]), str(said["detail"]))
+    if not isinstance(message["result"], dict):
+        raise TypeError
+    return message["result"], None
+
+
+def _no_answer(message: Mapping[str, Any]) -> str:
+    error = message.get("error")
+    found = error.get("found") if isinstance(error, dict) else None
+    return str(found or "It answered with what is neither an answer nor a failure.")
+
+
+def _words(message: Mapping[str, Any], name: str) -> list[str]:
+    found = message.get(name)
+    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def _kills_for_memory(forker: Forker) -> int:

@@ -60,6 +60,8 @@ class LocalExecutor:
         self._ends: deque[TaskEnd] = deque()
         self._slots: dict[int, Slot] = {}
         self._fault: BaseException | None = None
+        """Why the last slot was lost."""
+        self._lost: dict[int, BaseException] = {}
         self._is_closed = False
         self._threads = [
             threading.Thread(
@@ -78,6 +80,7 @@ class LocalExecutor:
             )
             for i, gpu in enumerate(places)
         ]
+        self._names = [f"GPU {gpu}" if gpu else f"worker {i}" for i, gpu in enumerate(places)]
         self._starting = len(self._threads)
         for thread in self._threads:
             thread.start()
@@ -94,10 +97,10 @@ class LocalExecutor:
         return {name: why for slot in self._slots.values() for name, why in slot.missing.items()}
 
     @property
-    def bounded_by(self) -> str:
-        """Who keeps the workers' limits, in words."""
-        kernel = all(slot.bounded_by_kernel for slot in self._slots.values())
-        return "control groups and a watchdog" if kernel else "a watchdog"
+    def lost(self) -> dict[str, str]:
+        """GPUs, or workers without one, that run nothing any more; and why."""
+        with self._changed:
+            return {self._names[number]: str(why) for number, why in sorted(self._lost.items())}
 
     def submit(self, task: Task) -> None:
         """Take a task; returns at once."""
@@ -167,6 +170,10 @@ class LocalExecutor:
         self.close()
 
     def _await_start(self) -> None:
+        """Wait until each has started or failed: then, whichever came first, it is decided once.
+
+        Those that started go on; without any there is no executor.
+        """
         try:
             with self._changed:
                 while self._starting:
@@ -174,9 +181,17 @@ class LocalExecutor:
         except BaseException:
             self.close()
             raise
-        if self._fault is not None:
+        if len(self._lost) == len(self._threads):
             self.close()
-            raise self._fault
+            raise self._none_started()
+
+    def _none_started(self) -> BaseException:
+        """What is said where no worker could be started."""
+        first = self._lost[min(self._lost)]
+        if not isinstance(first, MeasurementError):
+            return first
+        where = ", ".join(self._names)
+        return MeasurementError(first.cause, f"{where}: {first.found}", first.remedy)
 
     def _serve(
         self,
@@ -192,19 +207,12 @@ class LocalExecutor:
         slot = None
         variables = {"CUDA_VISIBLE_DEVICES": gpu}
         try:
-            try:
-                slot = Slot(
-                    f"local/{number}", study, folder, variables, preload, bounds, memory_bytes
-                )
-                self._slots[number] = slot
-            finally:
-                with self._changed:
-                    self._starting -= 1
-                    self._changed.notify_all()
+            slot = Slot(f"local/{number}", study, folder, variables, preload, bounds, memory_bytes)
+            self._start(number, slot)
             while (task := self._next()) is not None:
                 self._run(slot, task)
         except BaseException as error:  # of the slot, and of no task
-            self._lose(number, error)
+            self._lose(number, error, starts=slot is None)
         finally:
             if slot is not None:
                 slot.close()
@@ -237,12 +245,18 @@ class LocalExecutor:
         if slot.fault is not None:
             raise slot.fault
 
-    def _lose(self, number: int, error: BaseException) -> None:
+    def _start(self, number: int, slot: Slot) -> None:
+        with self._changed:
+            self._slots[number] = slot
+            self._starting -= 1
+            self._changed.notify_all()
+
+    def _lose(self, number: int, error: BaseException, starts: bool) -> None:
         """A slot that cannot go on: the others do; without any, the next to wait is told."""
         with self._changed:
             self._slots.pop(number, None)
-            if self._starting or not self._slots:
-                self._fault = error
+            self._lost[number] = self._fault = error
+            self._starting -= starts
             self._changed.notify_all()
 
     def _raise_fault(self) -> None:
