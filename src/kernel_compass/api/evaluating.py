@@ -15,9 +15,10 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.api.calibrations import calibration
+from kernel_compass.api.judging import Judged
 from kernel_compass.api.loop_compiling import compile_task
 from kernel_compass.api.loop_diagnosing import diagnose_task
-from kernel_compass.api.loop_judging import Judged, judged
+from kernel_compass.api.loop_judging import judged
 from kernel_compass.api.loop_sanitizing import sanitize_task
 from kernel_compass.api.measuring import WatchedLaunch, watch
 from kernel_compass.api.problems import problem_recipe as recipe

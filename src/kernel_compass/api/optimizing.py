@@ -234,7 +234,7 @@ def _prove(request: StudyRequest, tell: Tell) -> None:
         found = result.found.value if result.found else "NOT CAUGHT"
         tell(LoopEvent(Stage.PROOF, f"the judge proves itself: {result.name}: {found}"))
 
-    ensure_self_test(CPU if device == SIMULATED else "cuda:0", told)
+    ensure_self_test(CPU if device == SIMULATED else device, told)
 
 
 def _proposers(

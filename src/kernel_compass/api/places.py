@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.execution.local_executor import LocalExecutor
-from kernel_compass.profiling.visible_gpus import visible_gpus
+from kernel_compass.profiling.visible_gpus import VisibleGpu, visible_gpus
 
 CPU, SIMULATED = "cpu", "simulated"
 PRELOAD = ("torch", "torch._dynamo")
@@ -47,7 +47,12 @@ def local_workers(device: str, study: str = "") -> Iterator[tuple[LocalExecutor,
 
 
 def chosen_gpus(device: str) -> tuple[str, ...]:
-    """The UUIDs of the GPUs that a device names.
+    """The UUIDs of the GPUs that a device names; see `named_gpus`."""
+    return tuple(gpu.uuid for gpu in named_gpus(device))
+
+
+def named_gpus(device: str) -> tuple[VisibleGpu, ...]:
+    """The GPUs that a device names.
 
     Raises:
         UsageError: it names none.
@@ -56,8 +61,8 @@ def chosen_gpus(device: str) -> tuple[str, ...]:
     kind, _, index = device.partition(":")
     if kind != "cuda" or (index and not (index.isascii() and index.isdecimal())):
         raise UsageError(f"{device!r} is no device.", "Name cuda:0, cuda:1, ..., cpu.")
-    gpus = [gpu.uuid for gpu in visible_gpus()]
+    gpus = visible_gpus()
     if not gpus or (index and int(index) >= len(gpus)):
         found = f"This machine shows {len(gpus)} GPUs, and {device} is none of them."
         raise MeasurementError(MeasurementCause.NO_GPU, found, "Look at `kernel-compass doctor`.")
-    return (gpus[int(index)],) if index else tuple(gpus)
+    return (gpus[int(index)],) if index else gpus

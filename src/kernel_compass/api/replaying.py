@@ -116,7 +116,7 @@ def replay_study(
     if not trials:
         return _made(recorded, where, (), None, number)
     if prove and where != SIMULATED and not where.startswith(RECORDED):
-        ensure_self_test("cpu" if where == "cpu" else "cuda:0")
+        ensure_self_test(where)
     with _place(request, recorded.study.identifier, where) as (executor, problem, inside):
         budget = request.error_budget_pct
         budget_pct = problem.error_budget_pct if budget is None else budget
