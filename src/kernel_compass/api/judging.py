@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernel_compass.api.places import CPU, chosen_gpus
+from kernel_compass.api.places import chosen_gpus
 from kernel_compass.errors import MissingDependency, UsageError
 from kernel_compass.execution.tasks import run_task
 from kernel_compass.kernels.library import torch_library
+from kernel_compass.records.device import CPU
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation import judge
@@ -188,7 +189,7 @@ def machine_of(device: str) -> Machine:
         MissingDependency: torch is not installed.
     """
     torch = torch_library()
-    if device == "cpu":
+    if device == CPU:
         return CpuMachine(torch)
     if not device.startswith("cuda"):
         raise UsageError(f"{device!r} is no device.", "Name cpu, or cuda:0, cuda:1, ...")

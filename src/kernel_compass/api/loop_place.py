@@ -16,7 +16,7 @@ from kernel_compass.api.calibrations import (
 )
 from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
 from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SPACES
-from kernel_compass.api.places import CPU, SIMULATED, local_workers
+from kernel_compass.api.places import local_workers
 from kernel_compass.api.problems import describe_problem
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.canonical import plain, reshaped
@@ -31,6 +31,7 @@ from kernel_compass.execution.recorded_executor import RecordedExecutor
 from kernel_compass.measurement.calibration_store import path_of
 from kernel_compass.optimizer.loop_setup import Spaces, ends_of
 from kernel_compass.process_family import termination_raises
+from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import Task
 from kernel_compass.records.loop_contracts import Executor

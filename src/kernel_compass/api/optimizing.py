@@ -13,7 +13,7 @@ from kernel_compass import __version__
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.dispatch_sources import source_hashes
 from kernel_compass.api.loop_place import RECORDED, Place, of_device, placed
-from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus
+from kernel_compass.api.places import chosen_gpus
 from kernel_compass.api.problems import problem_source
 from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.sanitizing import find_program
@@ -36,6 +36,7 @@ from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
 from kernel_compass.optimizer.search.strategies import NAMES
+from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.dispatch import (
     DispatchEntry,
     GpuModel,

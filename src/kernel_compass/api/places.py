@@ -11,8 +11,8 @@ from pathlib import Path
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.profiling.visible_gpus import VisibleGpu, visible_gpus
+from kernel_compass.records.device import CPU, SIMULATED
 
-CPU, SIMULATED = "cpu", "simulated"
 PRELOAD = ("torch", "torch._dynamo")
 """The second wraps a function of the first when it is imported: no task's doing."""
 

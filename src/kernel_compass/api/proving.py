@@ -12,10 +12,11 @@ from pathlib import Path
 
 import kernel_compass
 from kernel_compass.api.judging import run_self_test, self_test_fields
-from kernel_compass.api.places import CPU, named_gpus
+from kernel_compass.api.places import named_gpus
 from kernel_compass.errors import JudgeError
 from kernel_compass.measurement.calibration_store import store_folder
 from kernel_compass.profiling.visible_gpus import driver_version
+from kernel_compass.records.device import CPU
 from kernel_compass.validation.self_test import CheatResult, SelfTest
 
 _PACKAGE = Path(kernel_compass.__file__).parent

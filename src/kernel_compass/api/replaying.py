@@ -11,7 +11,7 @@ from pathlib import Path
 from kernel_compass.analysis.hold_out import confirm
 from kernel_compass.api.loop_place import RECORDED
 from kernel_compass.api.loop_recordings import recorded_problem
-from kernel_compass.api.places import SIMULATED, local_workers
+from kernel_compass.api.places import local_workers
 from kernel_compass.api.problems import describe_problem
 from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.studies import study as study_named
@@ -22,6 +22,7 @@ from kernel_compass.optimizer.hold_out_samples import hold_out_samples
 from kernel_compass.optimizer.loop_setup import ends_of
 from kernel_compass.optimizer.loop_tasks import TaskMaker
 from kernel_compass.records.comparison import ComparisonResult, Interval, Rejection, Rule
+from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import TaskEnd
 from kernel_compass.records.loop import LoopOptions
@@ -161,7 +162,7 @@ def _place(
         yield RecordedExecutor(recording), recorded_problem(recording), "recorded"
         return
     with local_workers(device, study) as (executor, inside):
-        tried_on = "cpu" if inside == SIMULATED else inside
+        tried_on = CPU if inside == SIMULATED else inside
         yield executor, describe_problem(request.source, executor, tried_on), inside
 
 

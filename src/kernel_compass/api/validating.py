@@ -11,7 +11,7 @@ from typing import Any
 from kernel_compass.api.comparing import compare
 from kernel_compass.api.judging import bench, judgement_fields
 from kernel_compass.api.loop_spaces import target_named
-from kernel_compass.api.places import CPU, chosen_gpus, default_device, local_workers
+from kernel_compass.api.places import chosen_gpus, default_device, local_workers
 from kernel_compass.api.problem_candidates import (
     BASELINE_FORMAT,
     MODEL_NEW,
@@ -27,6 +27,7 @@ from kernel_compass.kernels.providers import registry
 from kernel_compass.measurement.fresh import device_named
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.contracts import Target
+from kernel_compass.records.device import CPU
 from kernel_compass.records.execution import Task, TaskEnd
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.number_format import NumberFormat

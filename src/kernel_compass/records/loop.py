@@ -12,6 +12,9 @@ from kernel_compass.records.selection import Selected
 from kernel_compass.records.study import StudyRequest
 from kernel_compass.records.trial import Trial
 
+SANITIZER_TOOLS = ("memcheck", "racecheck")
+"""Of compute-sanitizer: those that finalists run under, one after the other."""
+
 
 @dataclass(frozen=True)
 class RegimeTime:
