@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -14,10 +18,11 @@ import pytest
 from execution.executor_conformance import ExecutorConformance, run, task
 
 from kernel_compass.errors import MeasurementError, UsageError
+from kernel_compass.execution import local_executor, worker_mark
 from kernel_compass.execution.bounds import Bounds
 from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.process_table import processes
-from kernel_compass.execution.worker_mark import mark_of
+from kernel_compass.execution.worker_mark import mark_of, new_folder, sweep_folders
 
 ROOT = Path(__file__).parents[2]
 
@@ -261,3 +266,73 @@ def test_the_process_behind_a_worker_is_renewed_too(tmp_path):
         assert second.failure is None
         assert second.answer["pid"] != first
     assert none_left("behind")
+
+
+def test_folders_of_owners_that_are_gone_are_removed_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine = new_folder()
+    (mine / "worker-0").mkdir()
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from kernel_compass.execution.worker_mark import new_folder\n"
+            "folder = new_folder()\n(folder / 'worker-0').mkdir()\nprint(folder)",
+        ],
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    dead = Path(made.stdout.strip())
+    assert dead.is_dir()
+    said = (dead / "owner").read_text()
+    others = []
+    for i, text in enumerate([said.replace(worker_mark._place(), "0-1"), "", "no mark", None]):
+        others.append(tmp_path / f"kernel-compass-{i}")
+        others[-1].mkdir()
+        if text is not None:
+            (others[-1] / "owner").write_text(text)
+    kept, link = tmp_path / "kept", tmp_path / "kernel-compass-link"
+    kept.mkdir()
+    (kept / "owner").write_text(said)
+    link.symlink_to(kept)
+    assert sweep_folders() == (dead,)
+    assert not dead.exists()
+    assert all(one.is_dir() for one in (*others, kept, mine, link))
+    assert sweep_folders() == ()
+
+
+def test_a_socket_fits_below_a_workers_folder(monkeypatch):
+    """As multiprocessing makes them in TMPDIR; a path of more than 107 bytes cannot be bound."""
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    folder = new_folder()
+    try:
+        place = folder / "worker-63" / "tmp" / "pymp-12345678" / "listener-12345678"
+        place.parent.mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(place))
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_worker_that_does_not_end_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_executor, "_JOIN_S", 0.2)
+    executor = LocalExecutor(tmp_path, study="stuck")
+    gate, close = threading.Event(), local_executor.Slot.close
+
+    def closes_late(slot):
+        gate.wait(20)
+        close(slot)
+
+    monkeypatch.setattr(local_executor.Slot, "close", closes_late)
+    with pytest.raises(MeasurementError, match=r"worker 0 did not end within 0\.2 s"):
+        executor.close()
+    with pytest.raises(ZeroDivisionError) as first, executor:
+        raise ZeroDivisionError
+    assert "worker 0 did not end" in first.value.__notes__[0]
+    gate.set()
+    monkeypatch.setattr(local_executor, "_JOIN_S", 20.0)
+    executor.close()
+    assert none_left("stuck")

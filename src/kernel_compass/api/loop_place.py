@@ -26,7 +26,9 @@ from kernel_compass.errors import (
     MeasurementError,
     StudyError,
     UsageError,
+    shortened,
 )
+from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.recorded_executor import RecordedExecutor
 from kernel_compass.measurement.calibration_store import path_of
 from kernel_compass.optimizer.loop_setup import Spaces, ends_of
@@ -41,6 +43,8 @@ from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.study import StudyRequest
 
 RECORDED = "recorded:"
+EVALUATING = "kernel_compass.api.evaluating"
+"""Where workers find the loop's tasks."""
 SPACES_TIMEOUT_S = 240.0
 MOST_CONFIGS = 400
 """Of a space; the rest is by estimate not worth knowing."""
@@ -58,6 +62,8 @@ class Place:
     calibration: str | None
     spaces: Spaces = field(default_factory=dict)
     keeps_memory: bool = False
+    notes: tuple[str, ...] = ()
+    """What the user should know of the workers."""
 
 
 @contextmanager
@@ -72,7 +78,20 @@ def placed(request: StudyRequest, study: str) -> Iterator[Place]:
             found = "On a CPU nothing is timed."
             raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
         with local_workers(device, study) as (executor, inside):
-            yield _surveyed(request, executor, inside)
+            place = _surveyed(request, executor, inside)
+            place.notes += _of_workers(executor)
+            yield place
+
+
+def _of_workers(executor: LocalExecutor) -> tuple[str, ...]:
+    """What was ended or lost at their start."""
+    swept = [
+        f"ended process {one.pid}, which the study {one.study} left when its process "
+        f"{one.owner} died: {shortened(one.command)}"
+        for one in executor.swept
+    ]
+    lost = [f"{name} runs nothing: {why}" for name, why in executor.lost.items()]
+    return (*swept, *lost)
 
 
 def _recorded(request: StudyRequest, device: str) -> Place:
@@ -96,8 +115,16 @@ def _surveyed(request: StudyRequest, executor: Executor, device: str) -> Place:
     problem = describe_problem(request.source, executor, CPU if device == SIMULATED else device)
     said = _asked(executor, [Task("machine", MACHINE, {"device": device})])["machine"]
     environment = reshaped(said["environment"], Environment)
-    name = _calibration(environment.device.name, device)
-    place = Place(executor, device, environment, problem, name, keeps_memory=device != SIMULATED)
+    name, *notes = _calibration(environment.device.name, device)
+    place = Place(
+        executor,
+        device,
+        environment,
+        problem,
+        name,
+        keeps_memory=device != SIMULATED,
+        notes=tuple(filter(None, notes)),
+    )
     if request.source.sha256 is not None:
         place.spaces = {one.name: _own_spaces(problem) for one in problem.workloads}
         return place
@@ -140,17 +167,21 @@ def _asked(executor: Executor, tasks: Sequence[Task]) -> dict[str, Mapping[str, 
     return found
 
 
-def _calibration(gpu: str | None, device: str) -> str | None:
-    """The calibration that floors rest on: this machine's own, or the one of its name."""
+def _calibration(gpu: str | None, device: str) -> tuple[str | None, str | None]:
+    """The calibration that floors rest on: this machine's own, or the one of its name.
+
+    And what is wrong with this machine's own, where it cannot be used.
+    """
     if device == SIMULATED:
-        return "h200"
+        return "h200", None
+    wrong = None
     try:
         own = machine_calibration(gpu)
         if own is not None:
-            return str(path_of(own.environment.device.name, own.environment.driver))
-        return next((n for n in shipped_calibrations() if _is_of(n, gpu)), None)
-    except CalibrationError:
-        return None
+            return str(path_of(own.environment.device.name, own.environment.driver)), None
+    except CalibrationError as error:
+        wrong = f"this machine's calibration is not used: {error}"
+    return next((n for n in shipped_calibrations() if _is_of(n, gpu)), None), wrong
 
 
 def _is_of(shipped: str, gpu: str | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from kernel_compass import __version__
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.dispatch_sources import source_hashes
-from kernel_compass.api.loop_place import RECORDED, Place, of_device, placed
+from kernel_compass.api.loop_place import EVALUATING, RECORDED, Place, of_device, placed
 from kernel_compass.api.places import chosen_gpus
 from kernel_compass.api.problems import problem_source
 from kernel_compass.api.proving import ensure_self_test
@@ -56,7 +56,6 @@ from kernel_compass.records.trial import Candidate, Trial
 from kernel_compass.records.workload import Op
 from kernel_compass.validation.self_test import CheatResult
 
-EVALUATING = "kernel_compass.api.evaluating"
 BOTH = (Regime.COLD, Regime.WARM)
 _BYTES_OF_16_BITS = 2
 MOST_MINUTES = 24 * 60.0
@@ -115,6 +114,7 @@ def optimize(
     _prove(request, tell)
     began = time.monotonic()
     with placed(request, name) as place:
+        request = replace(request, options={**request.options, **_widened(options, place)})
         study = Study(name, request, place.environment)
         with Ledger.create(study, folder) as ledger:
             return _run(place, request, ledger, tell, began)
@@ -176,6 +176,8 @@ def _run(
     place: Place, request: StudyRequest, ledger: Ledger, tell: Tell, began: float
 ) -> Optimized:
     study = ledger.recorded.study.identifier
+    for note in place.notes:
+        tell(LoopEvent(Stage.BASELINE, note))
     options = LoopOptions.of(request)
     budget = request.error_budget_pct
     maker = TaskMaker(
@@ -327,6 +329,13 @@ def _kept(options: LoopOptions) -> dict[str, Any]:
     """What decides the study; of what came later, only what is not as it was before."""
     found = {one.name: getattr(options, one.name) for one in fields(options)}
     return {k: v for k, v in found.items() if k not in _LATER or v != getattr(LoopOptions, k)}
+
+
+def _widened(options: LoopOptions, place: Place) -> dict[str, int]:
+    """Of a single workload as many candidates at once as there are GPUs, which would wait else."""
+    capacity = place.executor.capacity
+    alone = len(place.problem.workloads) == 1 and options.width == LoopOptions.width
+    return {"width": capacity} if alone and capacity > options.width else {}
 
 
 def _check_same(before: Environment, now: Environment) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.execution.local_executor import LocalExecutor
+from kernel_compass.execution.worker_mark import new_folder, sweep_folders
 from kernel_compass.profiling.visible_gpus import VisibleGpu, visible_gpus
 from kernel_compass.records.device import CPU, SIMULATED
 
@@ -38,9 +37,10 @@ def local_workers(device: str, study: str = "") -> Iterator[tuple[LocalExecutor,
     gpus = chosen_gpus(device) if on_gpu else ()
     preload = [*PRELOAD, *(["triton"] if on_gpu else [])]
     inside = "cuda:0" if on_gpu else device  # a worker sees its own GPU alone
-    folder = Path(tempfile.mkdtemp(prefix="kernel-compass-"))
+    folder = new_folder()
     try:
         with LocalExecutor(folder, gpus=gpus, study=study, preload=preload) as executor:
+            sweep_folders()
             yield executor, inside
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -83,8 +83,13 @@ def _ensure(device: str, on_result: Callable[[CheatResult], None]) -> bool:
     return True
 
 
-def judge_failed(outcome: SelfTest) -> JudgeError:
-    """What is said of a judge that did not prove itself."""
+def judge_failed(outcome: SelfTest, listed: bool = False) -> JudgeError:
+    """What is said of a judge that did not prove itself.
+
+    Args:
+        outcome: of the self-test.
+        listed: whether the user sees all of it already.
+    """
     missed = [one.name for one in outcome.results if not one.caught]
     what = f"missed {len(missed)} of {len(outcome.results)} cheats"
     if outcome.honest_rejected:
@@ -92,7 +97,9 @@ def judge_failed(outcome: SelfTest) -> JudgeError:
     names = f": {', '.join(missed)}" if missed else ""
     return JudgeError(
         f"The judge {what}{names}. Nothing may be judged here.",
-        "Run `kernel-compass validate --self-test` and report what it lists.",
+        "Report this with the list above."
+        if listed
+        else "Run `kernel-compass validate --self-test` and report what it lists.",
     )
 
 

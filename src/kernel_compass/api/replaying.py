@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_compass.analysis.hold_out import confirm
-from kernel_compass.api.loop_place import RECORDED
+from kernel_compass.api.loop_place import EVALUATING, RECORDED
 from kernel_compass.api.loop_recordings import recorded_problem
 from kernel_compass.api.places import local_workers
 from kernel_compass.api.problems import describe_problem
@@ -33,7 +33,6 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.records.study import RecordedStudy, StudyRequest
 from kernel_compass.records.trial import Reason, Trial
 
-EVALUATING = "kernel_compass.api.evaluating"
 REGIMES = (Regime.COLD, Regime.WARM)
 
 

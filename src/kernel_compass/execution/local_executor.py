@@ -147,7 +147,11 @@ class LocalExecutor:
             return True
 
     def close(self) -> None:
-        """End all tasks and workers; none of their processes is left."""
+        """End all tasks and workers; none of their processes is left.
+
+        Raises:
+            MeasurementError: some do not end.
+        """
         with self._changed:
             self._is_closed = True
             for task in self._waiting:
@@ -155,8 +159,16 @@ class LocalExecutor:
             self._waiting.clear()
             self._running = dict.fromkeys(self._running, True)
             self._changed.notify_all()
+        deadline = time.monotonic() + _JOIN_S
         for thread in self._threads:
-            thread.join(_JOIN_S)
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        left = [n for n, t in zip(self._names, self._threads, strict=True) if t.is_alive()]
+        if left:
+            raise MeasurementError(
+                MeasurementCause.WORKER_DIED,
+                f"{', '.join(left)} did not end within {_JOIN_S:g} s.",
+                "A driver may hold it: look at `nvidia-smi` and `dmesg`.",
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +179,12 @@ class LocalExecutor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except MeasurementError as late:
+            if error is None:
+                raise
+            error.add_note(str(late))  # what went wrong first is what is raised
 
     def _await_start(self) -> None:
         """Wait until each has started or failed: then, whichever came first, it is decided once.

@@ -17,6 +17,7 @@ from kernel_compass.records.trial import Candidate
 
 BASELINE, SCREEN, FINALS, EXPLAIN = "baseline_task", "screen_task", "finals_task", "explain_task"
 COMPILE, DIAGNOSE, SANITIZE = "compile_task", "diagnose_task", "sanitize_task"
+TASKS = (BASELINE, SCREEN, FINALS, EXPLAIN, COMPILE, DIAGNOSE, SANITIZE)
 """What the functions are called, in whatever module answers them."""
 Final = tuple[ProblemWorkload, Candidate]
 Head = tuple[ProblemWorkload, CandidateSpace, Sequence[Config]]
