@@ -11,9 +11,10 @@ torch = pytest.importorskip("torch", reason="needs torch")
 
 from api.problem_samples import MODEL, NEW, PLAIN, written  # noqa: E402
 
-from kernel_compass.api.problem_files import load_problem, model_candidate  # noqa: E402
+from kernel_compass.api.problem_candidates import MODEL_NEW, file_runner  # noqa: E402
+from kernel_compass.api.problem_files import load_problem  # noqa: E402
 from kernel_compass.errors import UsageError  # noqa: E402
-from kernel_compass.records.trial import Reason  # noqa: E402
+from kernel_compass.records.trial import Candidate, Reason  # noqa: E402
 from kernel_compass.validation.judge import judge  # noqa: E402
 from kernel_compass.validation.judging import Effort  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
@@ -44,6 +45,11 @@ def test_a_plain_file_is_described_and_judged(tmp_path):
         loaded.build("other", {})
 
 
+def model_candidate(loaded, path):
+    """`ModelNew` of another file."""
+    return file_runner(torch, loaded, Candidate(MODEL_NEW, source=str(path)), "cpu")
+
+
 def test_the_file_that_was_agreed_to_and_no_other(tmp_path):
     path = written(tmp_path, PLAIN)
     digest = load_problem(torch, path).sha256
@@ -57,7 +63,7 @@ def test_a_model_as_it_is(tmp_path):
     loaded = load_problem(torch, written(tmp_path, MODEL))
     before = torch.initial_seed()
     new = written(tmp_path, NEW, "new.py")
-    said = judged(loaded, lambda: model_candidate(torch, loaded, new))
+    said = judged(loaded, lambda: model_candidate(loaded, new))
     assert said.reason is None, said.detail
     assert torch.initial_seed() == before
     assert torch.get_default_dtype() is torch.float32
@@ -75,13 +81,13 @@ def test_a_model_as_it_is(tmp_path):
 def test_other_models(tmp_path, change, reason):
     loaded = load_problem(torch, written(tmp_path, MODEL))
     new = written(tmp_path, NEW.replace(*change), "new.py")
-    assert judged(loaded, lambda: model_candidate(torch, loaded, new)).reason in reason
+    assert judged(loaded, lambda: model_candidate(loaded, new)).reason in reason
 
 
 def test_the_model_itself_is_no_candidate(tmp_path):
     loaded = load_problem(torch, written(tmp_path, MODEL))
     new = written(tmp_path, MODEL + "\nModelNew = Model\n", "new.py")
-    said = judged(loaded, lambda: model_candidate(torch, loaded, new))
+    said = judged(loaded, lambda: model_candidate(loaded, new))
     assert said.reason is Reason.BASELINE_IN_DISGUISE
 
 

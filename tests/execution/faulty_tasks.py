@@ -305,3 +305,17 @@ def leaves_library_thread(arguments, tell):
     else:
         monitors.Monitor()
     return {"threads": threading.active_count()}
+
+
+def nests(arguments, tell):
+    """An answer that can be written, and may be too deep to be read."""
+    found = []
+    for _ in range(arguments["depth"]):
+        found = [found]
+    return {"value": found}
+
+
+def sends_no_answer(arguments, tell):
+    """Send a last message in the worker's own place, in whatever form."""
+    tell.__self__._tell.send(arguments["message"])
+    time.sleep(60)

@@ -17,7 +17,7 @@ from execution.test_local_executor import marked_processes, none_left
 from kernel_compass.execution.bounds import Bounds
 from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.process_table import processes
-from kernel_compass.records.execution import Task
+from kernel_compass.records.execution import Task, TaskEnd, TaskFailure
 from kernel_compass.records.trial import Reason
 
 STUDY = "faults"
@@ -267,3 +267,39 @@ def test_a_sleeper_would_be_seen():
         seen = sleepers()
         process.kill()
     assert process.pid in seen
+
+
+@pytest.mark.parametrize("depth", [500, 3_000, 100_000])
+def test_an_answer_of_any_depth_is_an_answer_or_a_failure(executor, depth):
+    end = guilty(executor, "nests", depth=depth)
+    assert (end.answer is None) != (end.failure is None)
+    if depth == 500:
+        assert end.failure is None
+    if depth == 100_000:
+        assert end.failure.reason is Reason.RAISED
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"error": {"found": "deep", "remedy": ""}},
+        {"error": 1},
+        {"result": None},
+        {"result": [1]},
+        {"failure": {"reason": "no such reason", "detail": ""}},
+        {"failure": "it failed"},
+        {"progress": 1},
+        {"other": {}},
+    ],
+)
+def test_what_is_no_answer_is_a_failure_of_its_task_alone(executor, message):
+    end = guilty(executor, "sends_no_answer", message=message)
+    assert end.answer is None
+    assert end.failure.reason is Reason.RAISED
+
+
+def test_an_end_has_an_answer_or_a_failure():
+    failure = TaskFailure(Reason.RAISED, "it did")
+    for answer, why in ((None, None), ({}, failure)):
+        with pytest.raises(ValueError, match="answer or a failure"):
+            TaskEnd("t", answer, why, 0.0, "local/0")

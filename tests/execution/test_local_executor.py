@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from execution.executor_conformance import ExecutorConformance, run, task
 
-from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
-from kernel_compass.execution import local_executor
+from kernel_compass.errors import MeasurementError, UsageError
+from kernel_compass.execution import local_executor, worker_mark
 from kernel_compass.execution.bounds import Bounds
 from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.process_table import processes
-from kernel_compass.execution.worker_mark import mark_of
-from kernel_compass.records.execution import TaskEnd
+from kernel_compass.execution.worker_mark import mark_of, new_folder, sweep_folders
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,39 +157,28 @@ def test_workers_that_do_not_start_are_said_and_not_left(tmp_path, monkeypatch):
     assert none_left("breaks")
 
 
-class FakeSlot:
-    """Starts after the delay that its GPU is called by, or does not: `0.2 bad`."""
-
-    def __init__(self, name, study, folder, variables, *_):
-        delay, _, bad = variables["CUDA_VISIBLE_DEVICES"].partition(" ")
-        time.sleep(float(delay))
-        if bad:
-            raise MeasurementError(MeasurementCause.WORKER_DIED, f"no start at {delay}", "")
-        self.name, self.missing, self.fault = name, {}, None
-
-    def run(self, task, _is_cancelled):
-        return TaskEnd(task.identifier, {}, None, 0.0, self.name)
-
-    def close(self):
-        pass
-
-
-@pytest.mark.parametrize("order", [("0", "0.2 bad"), ("0.2", "0 bad"), ("0 bad", "0.2")])
-def test_a_gpu_that_does_not_start_is_lost_whichever_is_first(tmp_path, monkeypatch, order):
-    monkeypatch.setattr(local_executor, "Slot", FakeSlot)
-    with LocalExecutor(tmp_path, gpus=order) as executor:
-        (bad,) = [one for one in order if "bad" in one]
-        assert list(executor.lost) == [bad]
-        assert executor.lost[bad].startswith("no start at")
+@pytest.mark.parametrize("waits", ["good", "bad"])
+def test_one_gpu_that_does_not_start_is_named_and_the_others_go_on(tmp_path, monkeypatch, waits):
+    """Whichever of them comes first."""
+    (tmp_path / "one_breaks.py").write_text(
+        "import os, time\n"
+        "gpu = os.environ['CUDA_VISIBLE_DEVICES']\n"
+        f"time.sleep(0.6 * (gpu == {waits!r}))\n"
+        "if gpu == 'bad':\n"
+        "    os._exit(3)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = LocalExecutor(
+        tmp_path / "s", gpus=["bad", "good"], preload=["one_breaks"], study="one-breaks"
+    )
+    with made as executor:
         assert executor.capacity == 1
-        assert run(executor, task("t", "look"))["t"].answer == {}
-
-
-@pytest.mark.parametrize("order", [("0.2 bad", "0 bad"), ("0 bad", "0.2 bad")])
-def test_where_no_gpu_starts_the_first_is_said(tmp_path, monkeypatch, order):
-    monkeypatch.setattr(local_executor, "Slot", FakeSlot)
-    with pytest.raises(MeasurementError, match=f"no start at {order[0].split()[0]}"):
-        LocalExecutor(tmp_path, gpus=order)
+        assert list(executor.lost) == ["GPU bad"]
+        assert "ended" in executor.lost["GPU bad"]
+        assert run(executor, task("t", "echo", value=1))["t"].worker == "local/1"
+    with pytest.raises(MeasurementError, match="GPU bad: "):
+        LocalExecutor(tmp_path / "s", gpus=["bad"], preload=["one_breaks"], study="one-breaks")
+    assert none_left("one-breaks")
 
 
 OWNER = """
@@ -274,3 +266,73 @@ def test_the_process_behind_a_worker_is_renewed_too(tmp_path):
         assert second.failure is None
         assert second.answer["pid"] != first
     assert none_left("behind")
+
+
+def test_folders_of_owners_that_are_gone_are_removed_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine = new_folder()
+    (mine / "worker-0").mkdir()
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from kernel_compass.execution.worker_mark import new_folder\n"
+            "folder = new_folder()\n(folder / 'worker-0').mkdir()\nprint(folder)",
+        ],
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    dead = Path(made.stdout.strip())
+    assert dead.is_dir()
+    said = (dead / "owner").read_text()
+    others = []
+    for i, text in enumerate([said.replace(worker_mark._place(), "0-1"), "", "no mark", None]):
+        others.append(tmp_path / f"kernel-compass-{i}")
+        others[-1].mkdir()
+        if text is not None:
+            (others[-1] / "owner").write_text(text)
+    kept, link = tmp_path / "kept", tmp_path / "kernel-compass-link"
+    kept.mkdir()
+    (kept / "owner").write_text(said)
+    link.symlink_to(kept)
+    assert sweep_folders() == (dead,)
+    assert not dead.exists()
+    assert all(one.is_dir() for one in (*others, kept, mine, link))
+    assert sweep_folders() == ()
+
+
+def test_a_socket_fits_below_a_workers_folder(monkeypatch):
+    """As multiprocessing makes them in TMPDIR; a path of more than 107 bytes cannot be bound."""
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    folder = new_folder()
+    try:
+        place = folder / "worker-63" / "tmp" / "pymp-12345678" / "listener-12345678"
+        place.parent.mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(place))
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_worker_that_does_not_end_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_executor, "_JOIN_S", 0.2)
+    executor = LocalExecutor(tmp_path, study="stuck")
+    gate, close = threading.Event(), local_executor.Slot.close
+
+    def closes_late(slot):
+        gate.wait(20)
+        close(slot)
+
+    monkeypatch.setattr(local_executor.Slot, "close", closes_late)
+    with pytest.raises(MeasurementError, match=r"worker 0 did not end within 0\.2 s"):
+        executor.close()
+    with pytest.raises(ZeroDivisionError) as first, executor:
+        raise ZeroDivisionError
+    assert "worker 0 did not end" in first.value.__notes__[0]
+    gate.set()
+    monkeypatch.setattr(local_executor, "_JOIN_S", 20.0)
+    executor.close()
+    assert none_left("stuck")

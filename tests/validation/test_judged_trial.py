@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
+from kernel_compass.records.trial import Reason  # noqa: E402
 from kernel_compass.validation.cheats import FunctionRunner, honest  # noqa: E402
 from kernel_compass.validation.judge import judge  # noqa: E402
 from kernel_compass.validation.judging import Effort  # noqa: E402
@@ -81,3 +83,18 @@ def test_collection_stays_off_where_it_was_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_l2_that_is_set_aside_is_a_change():
+    sizes = [11 << 20, 11 << 20, 40 << 20]
+    watch = Watch(torch, lambda: sizes.pop(0))
+    assert watch.changed() is None
+    found = watch.changed()
+    assert found.reason is Reason.CHANGES_STATE
+    assert found.detail.startswith("It changed the L2 carve-out from 11534336 to 41943040,")
+
+
+def test_states_without_a_text_are_not_told_apart_by_one(monkeypatch):
+    watch = Watch(torch)
+    monkeypatch.setattr(sys, "getprofile", lambda: print)
+    assert watch.changed().detail == "It changed tracing, for all that runs after it."

@@ -24,6 +24,7 @@ from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import Subject
 from kernel_compass.measurement.timing import TimingOptions, regime_of
 from kernel_compass.records.comparison import ComparisonResult, Decision, Rule, Verdict
+from kernel_compass.records.device import SIMULATED
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
 
@@ -128,7 +129,7 @@ def hold_out(
 
 def _verified(recipes: Sequence[Recipe], regimes: Sequence[Regime], device: str) -> tuple[str, ...]:
     """What could not be verified; a cold that is none is refused."""
-    if Regime.COLD not in regimes or device == "simulated":
+    if Regime.COLD not in regimes or device == SIMULATED:
         return ()
     said = []
     for recipe in recipes:

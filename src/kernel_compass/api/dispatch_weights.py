@@ -223,7 +223,11 @@ def _prepared(
         workload = entry.pattern.workload(tokens)
         reason = implementation.supports(workload, number_format, target)
         if reason is not None:
-            raise UsageError(f"{implementation.name} refuses {workload.shape_text}: {reason}.")
+            raise UsageError(
+                f"{implementation.name} refuses {workload.shape_text}: {reason}.",
+                f"Take {entry.study} out of the table (`kernel-compass revert {entry.study}`), or "
+                "install what it was accepted with.",
+            )
     if name not in formats:
         formats[name] = quantize(weight, number_format)
     workload = entry.pattern.workload(max(ends))

@@ -15,9 +15,10 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.api.calibrations import calibration
+from kernel_compass.api.judging import Judged
 from kernel_compass.api.loop_compiling import compile_task
 from kernel_compass.api.loop_diagnosing import diagnose_task
-from kernel_compass.api.loop_judging import Judged, judged
+from kernel_compass.api.loop_judging import judged
 from kernel_compass.api.loop_sanitizing import sanitize_task
 from kernel_compass.api.measuring import WatchedLaunch, watch
 from kernel_compass.api.problems import problem_recipe as recipe
@@ -29,6 +30,7 @@ from kernel_compass.measurement.fresh import device_named, pairs
 from kernel_compass.measurement.paired import pair
 from kernel_compass.records.comparison import ComparisonResult, Decision, Rule
 from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ, SECTOR_BYTES
+from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.kernel_table import BASELINE
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
@@ -48,8 +50,6 @@ __all__ = [
 
 SCREEN_LOOKS = (24, 60, 150)
 """Pairs of a screen at which it is looked at; the last ends it."""
-SCREEN_EFFORT = {"seeds": 1, "repeats": 8, "repeat_s": 0.5}
-SIMULATED = "simulated"
 NOT_JUDGED = "a simulated device computes nothing: the kernel was not judged"
 _BYTES_OF_16_BITS = 2
 
@@ -91,26 +91,24 @@ def baseline_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         floor_us = _floor_us(workload, Regime(name), arguments["calibration"])
         rows.append({"regime": name, "time_us": _median(found.baseline_us), "floor_us": floor_us})
     device.release()
-    basis = f"calibration {arguments['calibration']}" if arguments["calibration"] else "none"
-    return {"regimes": rows, "floor_basis": basis}
+    return {"regimes": rows}
 
 
 def screen_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Judge a candidate (steps 1 to 3), then time it beside the incumbent.
+    """Judge a candidate (steps 1 to 3), then time it beside the baseline.
 
     Args:
-        arguments: those of all tasks, `workload`, `candidate`, `incumbent` (`None` = the problem's
-            baseline), `regimes` (none = it is judged alone), `effort` of the judge
-            (empty = that of a screen: few draws, and the workload's own sizes alone).
+        arguments: those of all tasks, `workload`, `candidate`, `regimes` (none = it is judged
+            alone), `effort` of the judge, `elsewhere`: whether it must be right at other sizes,
+            too.
         tell: told when it runs.
     """
     asked, workload = _Asked.of(arguments), _workload(arguments["workload"])
     candidate = reshaped(arguments["candidate"], Candidate)
-    found = _judged(asked, workload, candidate, arguments["effort"], tell)
+    found = _judged(asked, workload, candidate, arguments, tell)
     answer: dict[str, Any] = {
         "judgement": _fields(found),
         "regimes": [],
-        "bytes": None,
         "added_bytes": found.added_bytes,
     }
     tell({"phase": "run"})
@@ -220,22 +218,21 @@ def _judged(
     asked: _Asked,
     workload: ProblemWorkload,
     candidate: Candidate,
-    effort: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     tell: Tell,
 ) -> Judged:
     simulated = asked.device == SIMULATED
     if simulated and asked.source.sha256 is None:
         return Judged(Judgement(None, NOT_JUDGED, unseen=(NOT_JUDGED,)), None)
-    given = Effort(**(dict(effort) or SCREEN_EFFORT))
     return judged(
         asked.source,
         workload,
         candidate,
         asked.budget_pct,
-        "cpu" if simulated else asked.device,
-        given,
+        CPU if simulated else asked.device,
+        Effort(**arguments["effort"]),
         lambda: tell({"phase": "run"}),
-        elsewhere=bool(effort),
+        elsewhere=arguments["elsewhere"],
     )
 
 
@@ -244,9 +241,8 @@ def _screened(
 ) -> list[dict[str, Any]]:
     device = device_named(asked.device)
     device.seed(asked.seed + arguments["number"])
-    incumbent = arguments["incumbent"]
-    other = None if incumbent is None else reshaped(incumbent, Candidate)
-    sides = [recipe(asked.source, workload, one).build(device) for one in (other, candidate)]
+    # The baseline is what every candidate is timed beside: one yardstick for all trials.
+    sides = [recipe(asked.source, workload, one).build(device) for one in (None, candidate)]
     rule = Rule(minimum_effect=arguments["minimum_effect"], alpha=0.05, looks=SCREEN_LOOKS)
     rows = []
     for name in arguments["regimes"]:

@@ -1,29 +1,33 @@
-"""The judge in a process of its own: tasks for workers, and the doors that call them."""
+"""The judge in a process of its own: how it is called there, and how it proves itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernel_compass.api.product_problem import ImplementationRunner, ProductProblem, of_product
+from kernel_compass.api.places import chosen_gpus
 from kernel_compass.errors import MissingDependency, UsageError
 from kernel_compass.execution.tasks import run_task
 from kernel_compass.kernels.library import torch_library
-from kernel_compass.kernels.providers import registry
-from kernel_compass.records.number_format import NumberFormat
+from kernel_compass.records.device import CPU
+from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
-from kernel_compass.records.workload import Op, Workload
-from kernel_compass.validation import fidelity, format_budget, judge, output_gate, outputs
-from kernel_compass.validation.judging import Effort, Judgement, Machine
+from kernel_compass.validation import judge
+from kernel_compass.validation.judging import (
+    Effort,
+    JudgedProblem,
+    Judgement,
+    Machine,
+    Runner,
+    Tensors,
+)
 from kernel_compass.validation.machines import CpuMachine
 from kernel_compass.validation.self_test import CheatResult, SelfTest, self_test
 from kernel_compass.validation.watch import Watch
 
 SELF_TEST = f"{__name__}:self_test_task"
-JUDGE = f"{__name__}:judge_task"
 SELF_TEST_TIMEOUT_S = 600.0
-TRUSTED = (judge, fidelity, format_budget, output_gate, outputs)
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -34,18 +38,23 @@ def run_self_test(
     """Let the judge prove itself, in a fresh process.
 
     Args:
-        device: `cpu`, `cuda:0`; `None` = the GPU where torch sees one.
+        device: `cpu`, `cuda:0`; `None` = the GPU where torch sees one. Of `cuda`, the first.
         on_result: told of each cheat as it is judged.
 
     Raises:
         MissingDependency: torch is not installed.
-        MeasurementError: the process died.
+        MeasurementError: the process died, or this machine shows no such GPU.
+        UsageError: there is no such device.
     """
+    variables = {}
+    if device is not None and device != CPU:  # by its UUID: another process may count otherwise
+        variables["CUDA_VISIBLE_DEVICES"], device = chosen_gpus(device)[0], "cuda:0"
 
     def progress(fields: dict[str, Any]) -> None:
         on_result(_cheat_result(fields))
 
-    answer = run_task(SELF_TEST, {"device": device}, progress, SELF_TEST_TIMEOUT_S)
+    arguments = {"device": device}
+    answer = run_task(SELF_TEST, arguments, progress, SELF_TEST_TIMEOUT_S, variables)
     results = tuple(_cheat_result(fields) for fields in answer["results"])
     return SelfTest(results, tuple(answer["not_staged"]), answer["honest_rejected"])
 
@@ -72,34 +81,99 @@ def self_test_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     }
 
 
-def judge_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """In a worker: judge an implementation on a product.
+@dataclass(frozen=True)
+class Judged:
+    """What the judge says, and what the candidate holds."""
 
-    Args:
-        arguments: `op`, `heads`, `tokens`, `reduction`, `columns`, `format`, `implementation`,
-            `config`, `budget`, `device`; optional `effort`.
-        tell: told when building is over.
+    judgement: Judgement
+    added_bytes: int | None
+    """Memory held beside the original weight; `None` = it does not say."""
+
+
+class Telling:
+    """A candidate that tells when its first call has returned: it builds no more, it runs."""
+
+    def __init__(self, inner: Runner, on_run: Callable[[], None]) -> None:
+        self._inner, self._on_run = inner, on_run
+        self.added_bytes: int | None = None
+
+    def prepare(self, held: Tensors) -> Any:
+        """As the candidate does, and note what that holds."""
+        state = self._inner.prepare(held)
+        self.added_bytes = getattr(state, "added_bytes", None)
+        return state
+
+    def run(self, state: Any, given: Tensors) -> Any:
+        """One call."""
+        found = self._inner.run(state, given)
+        self._on_run()
+        return found
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A device that was opened, and then a picture of this process; made by `bench`."""
+
+    torch: Any
+    machine: Machine
+    watch: Watch
+
+    def judged(
+        self,
+        problem: JudgedProblem,
+        workload: ProblemWorkload,
+        build: Callable[[], Runner],
+        on_run: Callable[[], None],
+        effort: Effort | None = None,
+        declared_baseline: bool = False,
+    ) -> Judged:
+        """Steps 1 to 3 of validation.
+
+        Args:
+            problem: what is computed.
+            workload: the sizes it is proposed for.
+            build: makes the candidate.
+            on_run: called once, when it has run.
+            effort: how hard to look.
+            declared_baseline: it says itself that it is the library the baseline uses.
+        """
+        runners: list[Telling] = []
+        waiting = [on_run]
+
+        def told() -> None:
+            if waiting:
+                waiting.pop()()
+
+        def telling() -> Telling:
+            runners.append(Telling(build(), told))
+            return runners[-1]
+
+        found = judge.judge(
+            self.torch,
+            problem,
+            workload,
+            telling,
+            self.machine,
+            self.watch,
+            effort,
+            declared_baseline=declared_baseline,
+        )
+        added = next((r.added_bytes for r in runners if r.added_bytes is not None), None)
+        return Judged(found, added)
+
+
+def bench(device: str) -> Bench:
+    """Open a device, then look at this process; call it before any code of a problem runs.
+
+    In this order: what opening a GPU changes (variables, threads) is no candidate's doing.
+
+    Raises:
+        UsageError: there is no such device.
+        MissingDependency: torch is not installed, or sees no GPU.
     """
     torch = torch_library()
-    a = arguments
-    workload = Workload(Op(a["op"]), a["heads"], a["tokens"], a["reduction"], a["columns"])
-    number_format, name = NumberFormat.parse(a["format"]), a["implementation"]
-    problem = ProductProblem(workload, number_format, name, a["budget"], a["device"])
-    machine = machine_of(a["device"])  # before the watch: CUDA sets up variables and threads
-    watch = Watch(torch, TRUSTED)
-    tell({"phase": "compile"})
-    implementation = registry.implementation(name)
-    found = judge.judge(
-        torch,
-        problem,
-        of_product(workload),
-        lambda: ImplementationRunner(implementation, workload, number_format, a["config"]),
-        machine,
-        watch,
-        Effort(**a.get("effort", {})),
-        declared_baseline=implementation.provider == "torch",
-    )
-    return judgement_fields(found)
+    machine = machine_of(device)
+    return Bench(torch, machine, Watch(torch, machine.carve_out_bytes))
 
 
 def judgement_fields(found: Judgement) -> dict[str, Any]:
@@ -115,7 +189,7 @@ def machine_of(device: str) -> Machine:
         MissingDependency: torch is not installed.
     """
     torch = torch_library()
-    if device == "cpu":
+    if device == CPU:
         return CpuMachine(torch)
     if not device.startswith("cuda"):
         raise UsageError(f"{device!r} is no device.", "Name cpu, or cuda:0, cuda:1, ...")
@@ -149,6 +223,10 @@ class CudaMachine:
                     self._torch.full((size,), 0xFF, dtype=bits, device=self._where) for _ in "ab"
                 ]
                 del blocks
+
+    def carve_out_bytes(self) -> int | None:
+        """Of L2, what is set aside for persisting accesses."""
+        return self._device.carve_out()[1]
 
     def leaves_side_streams(self, call: Callable[[], Any]) -> bool | None:
         """Work that the current stream does not wait for."""

@@ -16,7 +16,7 @@ from kernel_compass.api.calibrations import (
 )
 from kernel_compass.api.loop_recordings import recorded_problem, recorded_spaces
 from kernel_compass.api.loop_spaces import FORMATS, MACHINE, SPACES
-from kernel_compass.api.places import CPU, SIMULATED, local_workers
+from kernel_compass.api.places import local_workers
 from kernel_compass.api.problems import describe_problem
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.canonical import plain, reshaped
@@ -26,11 +26,14 @@ from kernel_compass.errors import (
     MeasurementError,
     StudyError,
     UsageError,
+    shortened,
 )
+from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.recorded_executor import RecordedExecutor
 from kernel_compass.measurement.calibration_store import path_of
 from kernel_compass.optimizer.loop_setup import Spaces, ends_of
 from kernel_compass.process_family import termination_raises
+from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import Task
 from kernel_compass.records.loop_contracts import Executor
@@ -40,6 +43,8 @@ from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.study import StudyRequest
 
 RECORDED = "recorded:"
+EVALUATING = "kernel_compass.api.evaluating"
+"""Where workers find the loop's tasks."""
 SPACES_TIMEOUT_S = 240.0
 MOST_CONFIGS = 400
 """Of a space; the rest is by estimate not worth knowing."""
@@ -59,6 +64,8 @@ class Place:
     keeps_memory: bool = False
     lost: Callable[[], Mapping[str, str]] = dict
     """GPUs on which nothing runs any more, and why."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the workers."""
 
 
 @contextmanager
@@ -75,7 +82,17 @@ def placed(request: StudyRequest, study: str) -> Iterator[Place]:
         with local_workers(device, study) as (executor, inside):
             place = _surveyed(request, executor, inside)
             place.lost = lambda: executor.lost
+            place.notes += _swept(executor)
             yield place
+
+
+def _swept(executor: LocalExecutor) -> tuple[str, ...]:
+    """What was ended at their start."""
+    return tuple(
+        f"ended process {one.pid}, which the study {one.study} left when its process "
+        f"{one.owner} died: {shortened(one.command)}"
+        for one in executor.swept
+    )
 
 
 def _recorded(request: StudyRequest, device: str) -> Place:
@@ -99,8 +116,16 @@ def _surveyed(request: StudyRequest, executor: Executor, device: str) -> Place:
     problem = describe_problem(request.source, executor, CPU if device == SIMULATED else device)
     said = _asked(executor, [Task("machine", MACHINE, {"device": device})])["machine"]
     environment = reshaped(said["environment"], Environment)
-    name = _calibration(environment.device.name, device)
-    place = Place(executor, device, environment, problem, name, keeps_memory=device != SIMULATED)
+    name, *notes = _calibration(environment.device.name, device)
+    place = Place(
+        executor,
+        device,
+        environment,
+        problem,
+        name,
+        keeps_memory=device != SIMULATED,
+        notes=tuple(filter(None, notes)),
+    )
     if request.source.sha256 is not None:
         place.spaces = {one.name: _own_spaces(problem) for one in problem.workloads}
         return place
@@ -143,17 +168,21 @@ def _asked(executor: Executor, tasks: Sequence[Task]) -> dict[str, Mapping[str, 
     return found
 
 
-def _calibration(gpu: str | None, device: str) -> str | None:
-    """The calibration that floors rest on: this machine's own, or the one of its name."""
+def _calibration(gpu: str | None, device: str) -> tuple[str | None, str | None]:
+    """The calibration that floors rest on: this machine's own, or the one of its name.
+
+    And what is wrong with this machine's own, where it cannot be used.
+    """
     if device == SIMULATED:
-        return "h200"
+        return "h200", None
+    wrong = None
     try:
         own = machine_calibration(gpu)
         if own is not None:
-            return str(path_of(own.environment.device.name, own.environment.driver))
-        return next((n for n in shipped_calibrations() if _is_of(n, gpu)), None)
-    except CalibrationError:
-        return None
+            return str(path_of(own.environment.device.name, own.environment.driver)), None
+    except CalibrationError as error:
+        wrong = f"this machine's calibration is not used: {error}"
+    return next((n for n in shipped_calibrations() if _is_of(n, gpu)), None), wrong
 
 
 def _is_of(shipped: str, gpu: str | None) -> bool:

@@ -11,18 +11,8 @@ from kernel_compass.records.loop_recording import (
     RecordedWorkload,
 )
 from kernel_compass.records.number_format import NumberFormat
-from kernel_compass.records.problem import ProblemDescription
-from kernel_compass.records.profile import Regime
-from kernel_compass.records.recorded_space import PointFailure, RecordedSpace
+from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemDescription
 from kernel_compass.records.search_space import CandidateSpace
-from kernel_compass.records.trial import Reason
-
-ERROR_BUDGET_PCT = 3.0
-_FAILURES = {
-    PointFailure.COMPILE: Reason.BUILD_FAILED,
-    PointFailure.LAUNCH: Reason.RAISED,
-    PointFailure.WRONG: Reason.WRONG_RESULT,
-}
 
 
 def recorded_problem(recording: LoopRecording) -> ProblemDescription:
@@ -41,25 +31,6 @@ def recorded_spaces(
         formats: those that may be tried; none = all.
     """
     return {one.workload.name: _spaces(one, formats) for one in recording.workloads}
-
-
-def candidates_of(space: RecordedSpace) -> tuple[RecordedCandidate, ...]:
-    """The points of a recorded space as candidates of a recording."""
-    return tuple(
-        RecordedCandidate(
-            space.implementation,
-            space.format.name,
-            "",
-            point.config,
-            {}
-            if point.warm_us is None or point.cold_us is None
-            else {Regime.WARM: point.warm_us, Regime.COLD: point.cold_us},
-            None if point.failure is None else _FAILURES[point.failure],
-            point.detail or "",
-            None if point.error is None else 100 * point.error,
-        )
-        for point in space.points
-    )
 
 
 def _spaces(one: RecordedWorkload, formats: Sequence[str]) -> tuple[CandidateSpace, ...]:

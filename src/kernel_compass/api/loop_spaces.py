@@ -23,6 +23,7 @@ from kernel_compass.measurement.fresh import device_named
 from kernel_compass.optimizer.space_heads import head, only
 from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.contracts import Config, Implementation, Target
+from kernel_compass.records.device import SIMULATED
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.profile import Regime
@@ -31,7 +32,6 @@ from kernel_compass.records.workload import Traffic, Workload
 
 SPACES = f"{__name__}:spaces_task"
 MACHINE = f"{__name__}:machine_task"
-SIMULATED = "simulated"
 FORMATS = (
     "bf16",
     "w8a16_fp8",

@@ -12,8 +12,8 @@ from typing import Any
 from kernel_compass import __version__
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.dispatch_sources import source_hashes
-from kernel_compass.api.loop_place import RECORDED, Place, of_device, placed
-from kernel_compass.api.places import CPU, SIMULATED, chosen_gpus
+from kernel_compass.api.loop_place import EVALUATING, RECORDED, Place, of_device, placed
+from kernel_compass.api.places import chosen_gpus
 from kernel_compass.api.problems import problem_source
 from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.sanitizing import find_program
@@ -35,6 +35,7 @@ from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
 from kernel_compass.optimizer.search.strategies import NAMES
+from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.dispatch import (
     DispatchEntry,
     GpuModel,
@@ -54,7 +55,6 @@ from kernel_compass.records.trial import Candidate, Trial
 from kernel_compass.records.workload import Op
 from kernel_compass.validation.self_test import CheatResult
 
-EVALUATING = "kernel_compass.api.evaluating"
 BOTH = (Regime.COLD, Regime.WARM)
 _BYTES_OF_16_BITS = 2
 MOST_MINUTES = 24 * 60.0
@@ -113,6 +113,7 @@ def optimize(
     _prove(request, tell)
     began = time.monotonic()
     with placed(request, name) as place:
+        request = replace(request, options={**request.options, **_widened(options, place)})
         study = Study(name, request, place.environment)
         with Ledger.create(study, folder) as ledger:
             return _run(place, request, ledger, tell, began)
@@ -174,6 +175,8 @@ def _run(
     place: Place, request: StudyRequest, ledger: Ledger, tell: Tell, began: float
 ) -> Optimized:
     study = ledger.recorded.study.identifier
+    for note in place.notes:
+        tell(LoopEvent(Stage.BASELINE, note))
     options = LoopOptions.of(request)
     budget = request.error_budget_pct
     maker = TaskMaker(
@@ -244,7 +247,7 @@ def _prove(request: StudyRequest, tell: Tell) -> None:
         found = result.found.value if result.found else "NOT CAUGHT"
         tell(LoopEvent(Stage.PROOF, f"the judge proves itself: {result.name}: {found}"))
 
-    ensure_self_test(CPU if device == SIMULATED else "cuda:0", told)
+    ensure_self_test(CPU if device == SIMULATED else device, told)
 
 
 def _proposers(
@@ -348,6 +351,13 @@ def _kept(options: LoopOptions) -> dict[str, Any]:
     """What decides the study; of what came later, only what is not as it was before."""
     found = {one.name: getattr(options, one.name) for one in fields(options)}
     return {k: v for k, v in found.items() if k not in _LATER or v != getattr(LoopOptions, k)}
+
+
+def _widened(options: LoopOptions, place: Place) -> dict[str, int]:
+    """Of a single workload as many candidates at once as there are GPUs, which would wait else."""
+    capacity = place.executor.capacity
+    alone = len(place.problem.workloads) == 1 and options.width == LoopOptions.width
+    return {"width": capacity} if alone and capacity > options.width else {}
 
 
 def _check_same(before: Environment, now: Environment) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.execution.local_executor import LocalExecutor
-from kernel_compass.profiling.visible_gpus import visible_gpus
+from kernel_compass.execution.worker_mark import new_folder, sweep_folders
+from kernel_compass.profiling.visible_gpus import VisibleGpu, visible_gpus
+from kernel_compass.records.device import CPU, SIMULATED
 
-CPU, SIMULATED = "cpu", "simulated"
 PRELOAD = ("torch", "torch._dynamo")
 """The second wraps a function of the first when it is imported: no task's doing."""
 
@@ -38,16 +37,22 @@ def local_workers(device: str, study: str = "") -> Iterator[tuple[LocalExecutor,
     gpus = chosen_gpus(device) if on_gpu else ()
     preload = [*PRELOAD, *(["triton"] if on_gpu else [])]
     inside = "cuda:0" if on_gpu else device  # a worker sees its own GPU alone
-    folder = Path(tempfile.mkdtemp(prefix="kernel-compass-"))
+    folder = new_folder()
     try:
         with LocalExecutor(folder, gpus=gpus, study=study, preload=preload) as executor:
+            sweep_folders()
             yield executor, inside
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def chosen_gpus(device: str) -> tuple[str, ...]:
-    """The UUIDs of the GPUs that a device names.
+    """The UUIDs of the GPUs that a device names; see `named_gpus`."""
+    return tuple(gpu.uuid for gpu in named_gpus(device))
+
+
+def named_gpus(device: str) -> tuple[VisibleGpu, ...]:
+    """The GPUs that a device names.
 
     Raises:
         UsageError: it names none.
@@ -56,8 +61,8 @@ def chosen_gpus(device: str) -> tuple[str, ...]:
     kind, _, index = device.partition(":")
     if kind != "cuda" or (index and not (index.isascii() and index.isdecimal())):
         raise UsageError(f"{device!r} is no device.", "Name cuda:0, cuda:1, ..., cpu.")
-    gpus = [gpu.uuid for gpu in visible_gpus()]
+    gpus = visible_gpus()
     if not gpus or (index and int(index) >= len(gpus)):
         found = f"This machine shows {len(gpus)} GPUs, and {device} is none of them."
         raise MeasurementError(MeasurementCause.NO_GPU, found, "Look at `kernel-compass doctor`.")
-    return (gpus[int(index)],) if index else tuple(gpus)
+    return (gpus[int(index)],) if index else gpus

@@ -17,7 +17,7 @@ from kernel_compass.api.product_problem import ImplementationRunner, ProductProb
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.providers import registry
 from kernel_compass.records.number_format import NumberFormat
-from kernel_compass.records.problem import ProblemSource, ProblemWorkload
+from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemSource, ProblemWorkload
 from kernel_compass.records.trial import Candidate
 from kernel_compass.validation.judging import JudgedProblem, Runner
 
@@ -120,7 +120,7 @@ def _of_product(
         raise UsageError(f"{workload.name} is no product.", "Name its workload with its op.")
     number_format = NumberFormat.parse(candidate.format or BASELINE_FORMAT)
     implementation = registry.implementation(candidate.implementation)
-    budget = 0.03 if budget_pct is None else budget_pct / 100.0
+    budget = (ERROR_BUDGET_PCT if budget_pct is None else budget_pct) / 100.0
     problem = ProductProblem(product, number_format, implementation.name, budget, device)
 
     def build() -> Runner:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from kernel_compass.api.problem_imports import digest_of
-from kernel_compass.api.problem_models import ModelCandidate, is_model_file, model_problem
+from kernel_compass.api.problem_models import is_model_file, model_problem
 from kernel_compass.api.problem_parts import FORM, described, plain_problem
 from kernel_compass.api.tuned_kernels import Pin, pins_of, split
 from kernel_compass.errors import UsageError, shortened
@@ -69,20 +69,6 @@ def load_problem(
         return FunctionCandidate(candidates[name][0], config)
 
     return FileProblem(problem, description, digest, module, build)
-
-
-def model_candidate(torch: Any, loaded: FileProblem, path: Path, device: str = "cpu") -> Runner:
-    """`ModelNew` of another file, for a problem with a `Model`; its code runs in here.
-
-    Raises:
-        UsageError: the problem has no `Model`, or the file no `ModelNew`.
-    """
-    if not is_model_file(loaded.module):
-        raise UsageError(
-            f"The problem {loaded.problem.name} has no Model.",
-            "Its candidates are functions: name them in its CANDIDATES.",
-        )
-    return ModelCandidate(torch, loaded.module, run_file(path)[0], device)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from types import ModuleType
 from typing import Any
 
 from kernel_compass.errors import UsageError, shortened
-from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
+from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemDescription, ProblemWorkload
 from kernel_compass.validation.function_problem import FunctionProblem, ProblemFunctions
 
 STATE = "state."
 """Before the names of parameters and buffers among the inputs."""
 SEED = "seed_of_weights"
-BUDGET = 0.03
+BUDGET = ERROR_BUDGET_PCT / 100.0
 KEPT = 12
 """Models that are kept: those of the draws of one judgement, in either precision."""
 _WORKLOAD = ProblemWorkload("as it is", {})

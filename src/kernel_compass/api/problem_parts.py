@@ -165,7 +165,8 @@ def _accepts(
         return
     except TypeError as error:
         called = ", ".join((*given, *(config or {})))
-        raise _wrong(path, f"{name} cannot be called with {called}: {error}.", "") from error
+        found = f"{name} cannot be called with {called}: {error}."
+        raise _wrong(path, found, "It takes the inputs and its configuration by name.") from error
 
 
 def _candidates(module: ModuleType, path: Path, given: dict[str, Any]) -> Candidates:
@@ -214,4 +215,4 @@ class _said:  # noqa: N801
             raise UsageError(f"{self._path}: {error.found}", error.remedy) from error
         if isinstance(error, Exception):
             text = shortened(f"{type(error).__name__}: {error}", 300)
-            raise _wrong(self._path, f"{self._what}: {text}.", "") from error
+            raise _wrong(self._path, f"{self._what}: {text}.", "Run it alone first.") from error

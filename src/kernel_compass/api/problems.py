@@ -21,7 +21,13 @@ from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.execution import Task
 from kernel_compass.records.loop_contracts import Executor
-from kernel_compass.records.problem import ProblemDescription, ProblemSource, ProblemWorkload, Value
+from kernel_compass.records.problem import (
+    ERROR_BUDGET_PCT,
+    ProblemDescription,
+    ProblemSource,
+    ProblemWorkload,
+    Value,
+)
 from kernel_compass.records.shape_texts import EXAMPLES, FORMS, workload_of
 from kernel_compass.records.workload import Op
 
@@ -38,7 +44,6 @@ __all__ = [
 
 DESCRIBE = f"{__name__}:describe_task"
 MLA = "mla"
-PRODUCT_BUDGET_PCT = 3.0
 TOKENS = (1, 16, 64)
 """Batch sizes of an MLA problem where none are named."""
 FORMS_TEXT = (
@@ -91,7 +96,7 @@ def product_description(source: ProblemSource) -> ProblemDescription:
     if not colon or kind not in (MLA, *(op.value for op in Op)):
         raise UsageError(f"There is no problem {shortened(source.target)!r}.", FORMS_TEXT)
     workloads = _mla(rest, source) if kind == MLA else _products(Op(kind), rest, source)
-    return ProblemDescription(source.target, workloads, ("weight",), PRODUCT_BUDGET_PCT)
+    return ProblemDescription(source.target, workloads, ("weight",), ERROR_BUDGET_PCT)
 
 
 def describe_problem(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_compass.analysis.hold_out import confirm
-from kernel_compass.api.loop_place import RECORDED
+from kernel_compass.api.loop_place import EVALUATING, RECORDED
 from kernel_compass.api.loop_recordings import recorded_problem
-from kernel_compass.api.places import SIMULATED, local_workers
+from kernel_compass.api.places import local_workers
 from kernel_compass.api.problems import describe_problem
 from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.studies import study as study_named
@@ -22,6 +22,7 @@ from kernel_compass.optimizer.hold_out_samples import hold_out_samples
 from kernel_compass.optimizer.loop_setup import ends_of
 from kernel_compass.optimizer.loop_tasks import TaskMaker
 from kernel_compass.records.comparison import ComparisonResult, Interval, Rejection, Rule
+from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import TaskEnd
 from kernel_compass.records.loop import LoopOptions
@@ -32,7 +33,6 @@ from kernel_compass.records.profile import Regime
 from kernel_compass.records.study import RecordedStudy, StudyRequest
 from kernel_compass.records.trial import Reason, Trial
 
-EVALUATING = "kernel_compass.api.evaluating"
 REGIMES = (Regime.COLD, Regime.WARM)
 ALPHA = 0.05
 """Chance of a wrong interval among those of all claims together."""
@@ -126,7 +126,7 @@ def replay_study(
     if not trials:
         return _made(recorded, where, (), None, number)
     if prove and where != SIMULATED and not where.startswith(RECORDED):
-        ensure_self_test("cpu" if where == "cpu" else "cuda:0")
+        ensure_self_test(where)
     with _place(request, recorded.study.identifier, where) as (executor, problem, inside):
         budget = request.error_budget_pct
         budget_pct = problem.error_budget_pct if budget is None else budget
@@ -177,7 +177,7 @@ def _place(
         yield RecordedExecutor(recording), recorded_problem(recording), "recorded"
         return
     with local_workers(device, study) as (executor, inside):
-        tried_on = "cpu" if inside == SIMULATED else inside
+        tried_on = CPU if inside == SIMULATED else inside
         yield executor, describe_problem(request.source, executor, tried_on), inside
 
 

@@ -28,12 +28,12 @@ from kernel_compass.errors import (
 from kernel_compass.execution.worker_environment import without_secrets
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.process_family import GRACE_S, end_family, marked, new_mark, termination_raises
+from kernel_compass.records.loop import SANITIZER_TOOLS
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.trial import Candidate
 from kernel_compass.validation.sanitizer_report import SanitizerReport, parsed
 
 PROGRAM = "compute-sanitizer"
-TOOLS = ("memcheck", "racecheck")
 GUARD_BYTES = 1 << 16
 """Behind each allocation."""
 TIMEOUT_S = 900.0
@@ -71,7 +71,7 @@ def sanitize(
         "candidate": plain(candidate),
         "sha256": sha256,
     }
-    return tuple(_run(program, tool, request, gpu, timeout_s) for tool in TOOLS)
+    return tuple(_run(program, tool, request, gpu, timeout_s) for tool in SANITIZER_TOOLS)
 
 
 def find_program(environ: Mapping[str, str] = os.environ) -> str:

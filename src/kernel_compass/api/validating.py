@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kernel_compass.api.comparing import compare
-from kernel_compass.api.judging import TRUSTED, judgement_fields, machine_of
+from kernel_compass.api.judging import bench, judgement_fields
 from kernel_compass.api.loop_spaces import target_named
-from kernel_compass.api.places import CPU, chosen_gpus, default_device, local_workers
+from kernel_compass.api.places import chosen_gpus, default_device, local_workers
 from kernel_compass.api.problem_candidates import (
     BASELINE_FORMAT,
     MODEL_NEW,
@@ -23,22 +23,20 @@ from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.sanitizing import find_program, sanitize
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import MeasurementError, UsageError, shortened
-from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.providers import registry
 from kernel_compass.measurement.fresh import device_named
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.contracts import Target
+from kernel_compass.records.device import CPU
 from kernel_compass.records.execution import Task, TaskEnd
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Candidate, Reason
-from kernel_compass.validation import judge
-from kernel_compass.validation.judging import Effort, Judgement, Runner
+from kernel_compass.validation.judging import Effort, Judgement
 from kernel_compass.validation.sanitizer_report import SanitizerReport
 from kernel_compass.validation.self_test import CheatResult
-from kernel_compass.validation.watch import Watch
 
 VALIDATE = f"{__name__}:validate_task"
 COMPILE_TIMEOUT_S = 300.0
@@ -323,35 +321,28 @@ def validate_task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
     Returns:
         `judgement`, `times`, `untimed`; or `wrong`: what is wrong with the problem.
     """
-    torch, a = torch_library(), arguments
+    a = arguments
     source, workload = (
         reshaped(a["source"], ProblemSource),
         reshaped(a["workload"], ProblemWorkload),
     )
     candidate = reshaped(a["candidate"], Candidate)
-    watch = Watch(torch, TRUSTED)  # before any code of a file runs
+    at = bench(a["device"])
     tell({"phase": "compile"})
     refused = _refusal(source, workload, candidate, a["device"])
     if refused is not None:
         return _answer(Judgement(Reason.NOT_SUPPORTED, refused))
     try:
         problem, build, declared = judged(
-            torch, source, workload, candidate, a["device"], a["budget_pct"], a["sha256"]
+            at.torch, source, workload, candidate, a["device"], a["budget_pct"], a["sha256"]
         )
     except UsageError as error:
         return {"wrong": [error.found, error.remedy]}
     if _is_baseline(source, candidate):
         build, declared = (lambda: BaselineRunner(problem)), True
-    found = judge.judge(
-        torch,
-        problem,
-        workload,
-        lambda: _Telling(build(), tell),
-        machine_of(a["device"]),
-        watch,
-        Effort(**a["effort"]),
-        declared_baseline=declared,
-    )
+    found = at.judged(
+        problem, workload, build, lambda: tell({"phase": "run"}), Effort(**a["effort"]), declared
+    ).judgement
     tell({"phase": "run"})
     if found.reason is not None or not a["regimes"]:
         return _answer(found)
@@ -359,23 +350,6 @@ def validate_task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
         return _answer(found, _times(source, workload, candidate, a))
     except MeasurementError as error:
         return _answer(found, untimed=error.found)
-
-
-class _Telling:
-    """A runner that tells once when its first call has returned: what follows is no compiling."""
-
-    def __init__(self, runner: Runner, tell: Any) -> None:
-        self._runner, self._tell = runner, tell
-
-    def prepare(self, held: Mapping[str, Any]) -> Any:
-        return self._runner.prepare(held)
-
-    def run(self, state: Any, given: Mapping[str, Any]) -> Any:
-        found = self._runner.run(state, given)
-        if self._tell is not None:
-            self._tell({"phase": "run"})
-            self._tell = None
-        return found
 
 
 def _is_baseline(source: ProblemSource, candidate: Candidate) -> bool:

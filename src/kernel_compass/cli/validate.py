@@ -12,7 +12,7 @@ from kernel_compass.cli.exit_codes import ExitCode
 from kernel_compass.cli.output import emit
 from kernel_compass.cli.shapes import budget_pct_of, tokens_of
 from kernel_compass.cli.table_options import words_of
-from kernel_compass.errors import JudgeError, UsageError
+from kernel_compass.errors import UsageError
 
 CandidateArgument = Annotated[
     str | None,
@@ -126,6 +126,7 @@ def validate(
 
 def _self_test(device: str | None, json: bool) -> None:
     from kernel_compass import api
+    from kernel_compass.api.proving import judge_failed
 
     width = 44
 
@@ -146,9 +147,4 @@ def _self_test(device: str | None, json: bool) -> None:
             f"{'ok  ' if honest == 'accepted' else 'MISS'} {'the honest one':{width}} {honest}"
         )
     if not outcome.passed:
-        missed = sum(not one.caught for one in outcome.results)
-        raise JudgeError(
-            f"The judge missed {missed} of {len(outcome.results)} cheats, or rejected the honest "
-            "candidate: no study may run here.",
-            "Report this with the list above.",
-        )
+        raise judge_failed(outcome, listed=True)

@@ -134,7 +134,7 @@ class Attempt:
             message = message_of(line, self._token)
             if not message:
                 self._junk_bytes += len(line)
-            elif "progress" in message:
+            elif isinstance(message.get("progress"), dict):
                 if message["progress"].get("phase") == "run" and not self._is_running:
                     self._is_running = True
                     self._deadline = time.monotonic() + self._task.run_timeout_s
@@ -171,27 +171,30 @@ class Attempt:
 
     def _answered(self, message: Mapping[str, Any]) -> Ending:
         self._worker.tasks_done += 1
-        changed, threads = message.get("changed") or [], message.get("threads") or []
+        try:
+            answer, failure = _outcome(message)
+        except (KeyError, TypeError, ValueError):  # who sent it may be at work still
+            failure = TaskFailure(Reason.RAISED, _no_answer(message))
+            return Ending(None, failure, is_spent=True)
+        changed, threads = _words(message, "changed"), _words(message, "threads")
         processes, helpers = ([], []) if message.get("alone") is True else self._processes_left()
-        kept = [*(message.get("kept") or []), *(f"process {one.pid}" for one in helpers)]
+        kept = [*_words(message, "kept"), *(f"process {one.pid}" for one in helpers)]
         notes: tuple[str, ...] = ()
         if changed:
             notes += (f"It changed {', '.join(changed)}; its worker was renewed.",)
         if kept:
             what = ", ".join(kept[:8])
             notes += (f"Libraries it uses keep {what} waiting; its worker was renewed.",)
-        if "failure" in message:
-            said = message["failure"]
-            failure = TaskFailure(Reason(said["reason"]), said["detail"])
+        if failure is not None:
             doubtful = failure.reason in _DOUBTFUL and self._worker.tasks_done > 1
             spent = is_fatal(failure) or bool(changed or threads or processes or kept)
             return Ending(None, failure, spent, notes, doubtful)
         if left := [*threads, *(f"process {one.pid}" for one in processes)]:
             text = f"It answered, and left running: {', '.join(left[:8])}."
             failure = TaskFailure(Reason.KEEPS_RUNNING, text)
-            said = shortened(json.dumps(message.get("result")), 600)
+            said = shortened(json.dumps(answer), 600)
             return Ending(None, failure, is_spent=True, notes=(*notes, f"It had answered {said}"))
-        return Ending(message.get("result"), None, is_spent=bool(changed or kept), notes=notes)
+        return Ending(answer, None, is_spent=bool(changed or kept), notes=notes)
 
     def _processes_left(self) -> tuple[list[Process], list[Process]]:
         """What the task started and did not end; and compile workers of a library's that wait.
@@ -252,6 +255,31 @@ class Attempt:
         starts = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
         telling = lines[starts[-1] + 1 : starts[-1] + count] if starts else lines[-count:]
         return f": {' | '.join(line[:300] for line in telling)}" if telling else "."
+
+
+def _outcome(message: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, TaskFailure | None]:
+    """A last message as an answer or a failure.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is neither.
+    """
+    if "failure" in message:
+        said = message["failure"]
+        return None, TaskFailure(Reason(said["reason"]), str(said["detail"]))
+    if not isinstance(message["result"], dict):
+        raise TypeError
+    return message["result"], None
+
+
+def _no_answer(message: Mapping[str, Any]) -> str:
+    error = message.get("error")
+    found = error.get("found") if isinstance(error, dict) else None
+    return str(found or "It answered with what is neither an answer nor a failure.")
+
+
+def _words(message: Mapping[str, Any], name: str) -> list[str]:
+    found = message.get(name)
+    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def _kills_for_memory(forker: Forker) -> int:

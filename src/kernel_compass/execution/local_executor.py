@@ -24,8 +24,6 @@ _CANCELLED = TaskFailure(Reason.CANCELLED, "It was cancelled before it began.")
 class LocalExecutor:
     """Tasks in workers of this machine; each `Executor` method is as the protocol says.
 
-    A worker that cannot be started, or not renewed, is lost (`lost`), and the others go on.
-
     Args:
         folder: workers write below it, each to a folder of its own.
         gpus: one worker each, by what `CUDA_VISIBLE_DEVICES` calls it (number or UUID).
@@ -35,7 +33,7 @@ class LocalExecutor:
         bounds: of each worker.
 
     Raises:
-        MeasurementError: no worker can be started.
+        MeasurementError: workers cannot be started.
         UsageError: no worker is asked for.
     """
 
@@ -61,9 +59,9 @@ class LocalExecutor:
         """Identifiers; whether they are cancelled."""
         self._ends: deque[TaskEnd] = deque()
         self._slots: dict[int, Slot] = {}
-        self._places = places
+        self._fault: BaseException | None = None
+        """Why the last slot was lost."""
         self._lost: dict[int, BaseException] = {}
-        """Slots that cannot go on, and why; in order of their loss."""
         self._is_closed = False
         self._threads = [
             threading.Thread(
@@ -82,6 +80,7 @@ class LocalExecutor:
             )
             for i, gpu in enumerate(places)
         ]
+        self._names = [f"GPU {gpu}" if gpu else f"worker {i}" for i, gpu in enumerate(places)]
         self._starting = len(self._threads)
         for thread in self._threads:
             thread.start()
@@ -93,21 +92,15 @@ class LocalExecutor:
         return len(self._slots)
 
     @property
-    def lost(self) -> dict[str, str]:
-        """GPUs, or workers without one, on which nothing runs any more, and why."""
-        with self._changed:
-            return {self._name_of(number): str(error) for number, error in self._lost.items()}
-
-    @property
     def missing(self) -> dict[str, str]:
         """Modules that could not be preloaded, and why."""
         return {name: why for slot in self._slots.values() for name, why in slot.missing.items()}
 
     @property
-    def bounded_by(self) -> str:
-        """Who keeps the workers' limits, in words."""
-        kernel = all(slot.bounded_by_kernel for slot in self._slots.values())
-        return "control groups and a watchdog" if kernel else "a watchdog"
+    def lost(self) -> dict[str, str]:
+        """GPUs, or workers without one, that run nothing any more; and why."""
+        with self._changed:
+            return {self._names[number]: str(why) for number, why in sorted(self._lost.items())}
 
     def submit(self, task: Task) -> None:
         """Take a task; returns at once."""
@@ -154,7 +147,11 @@ class LocalExecutor:
             return True
 
     def close(self) -> None:
-        """End all tasks and workers; none of their processes is left."""
+        """End all tasks and workers; none of their processes is left.
+
+        Raises:
+            MeasurementError: some do not end.
+        """
         with self._changed:
             self._is_closed = True
             for task in self._waiting:
@@ -162,8 +159,16 @@ class LocalExecutor:
             self._waiting.clear()
             self._running = dict.fromkeys(self._running, True)
             self._changed.notify_all()
+        deadline = time.monotonic() + _JOIN_S
         for thread in self._threads:
-            thread.join(_JOIN_S)
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        left = [n for n, t in zip(self._names, self._threads, strict=True) if t.is_alive()]
+        if left:
+            raise MeasurementError(
+                MeasurementCause.WORKER_DIED,
+                f"{', '.join(left)} did not end within {_JOIN_S:g} s.",
+                "A driver may hold it: look at `nvidia-smi` and `dmesg`.",
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -174,9 +179,18 @@ class LocalExecutor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except MeasurementError as late:
+            if error is None:
+                raise
+            error.add_note(str(late))  # what went wrong first is what is raised
 
     def _await_start(self) -> None:
+        """Wait until each has started or failed: then, whichever came first, it is decided once.
+
+        Those that started go on; without any there is no executor.
+        """
         try:
             with self._changed:
                 while self._starting:
@@ -184,9 +198,17 @@ class LocalExecutor:
         except BaseException:
             self.close()
             raise
-        if not self._slots:
+        if len(self._lost) == len(self._threads):
             self.close()
-            raise self._lost[min(self._lost)]
+            raise self._none_started()
+
+    def _none_started(self) -> BaseException:
+        """What is said where no worker could be started."""
+        first = self._lost[min(self._lost)]
+        if not isinstance(first, MeasurementError):
+            return first
+        where = ", ".join(self._names)
+        return MeasurementError(first.cause, f"{where}: {first.found}", first.remedy)
 
     def _serve(
         self,
@@ -199,30 +221,18 @@ class LocalExecutor:
         memory_bytes: int,
     ) -> None:
         """What a slot's thread does, from its start to its end."""
+        slot = None
         variables = {"CUDA_VISIBLE_DEVICES": gpu}
         try:
             slot = Slot(f"local/{number}", study, folder, variables, preload, bounds, memory_bytes)
-        except BaseException as error:
-            self._started(number, error)
-            return
-        self._started(number, slot)
-        try:
+            self._start(number, slot)
             while (task := self._next()) is not None:
                 self._run(slot, task)
         except BaseException as error:  # of the slot, and of no task
-            self._lose(number, error)
+            self._lose(number, error, starts=slot is None)
         finally:
-            slot.close()
-
-    def _started(self, number: int, found: Slot | BaseException) -> None:
-        """How one start ended; what follows is decided once all have."""
-        with self._changed:
-            if isinstance(found, BaseException):
-                self._lost[number] = found
-            else:
-                self._slots[number] = found
-            self._starting -= 1
-            self._changed.notify_all()
+            if slot is not None:
+                slot.close()
 
     def _next(self) -> Task | None:
         with self._changed:
@@ -252,22 +262,24 @@ class LocalExecutor:
         if slot.fault is not None:
             raise slot.fault
 
-    def _lose(self, number: int, error: BaseException) -> None:
+    def _start(self, number: int, slot: Slot) -> None:
+        with self._changed:
+            self._slots[number] = slot
+            self._starting -= 1
+            self._changed.notify_all()
+
+    def _lose(self, number: int, error: BaseException, starts: bool) -> None:
         """A slot that cannot go on: the others do; without any, the next to wait is told."""
         with self._changed:
             self._slots.pop(number, None)
-            self._lost[number] = error
+            self._lost[number] = self._fault = error
+            self._starting -= starts
             self._changed.notify_all()
 
     def _raise_fault(self) -> None:
-        if not self._slots and not self._is_closed:
-            last = next(reversed(self._lost))
+        if self._fault is not None and not self._slots and not self._is_closed:
             raise MeasurementError(
                 MeasurementCause.WORKER_DIED,
-                f"No worker is left; the last was lost on {self._name_of(last)}: "
-                f"{self._lost[last]}",
+                f"No worker is left: {self._fault}",
                 "Look at `nvidia-smi` and `dmesg`, then run it again.",
-            ) from self._lost[last]
-
-    def _name_of(self, number: int) -> str:
-        return self._places[number] or f"local/{number}"
+            ) from self._fault

@@ -23,7 +23,7 @@ from kernel_compass.records.loop_recording import (
 )
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.trial import Reason
+from kernel_compass.records.trial import Candidate, Reason
 
 SCREEN_PAIRS = 30
 """What a recorded screen counts as."""
@@ -51,7 +51,7 @@ class RecordedExecutor:
         self._recording = recording
         self._workloads = {one.workload.name: one for one in recording.workloads}
         self._found = {
-            name: {_key(c.implementation, c.format, c.config): c for c in one.candidates}
+            name: {_candidate(c).key: c for c in one.candidates}
             for name, one in self._workloads.items()
         }
         self._capacity = capacity
@@ -125,7 +125,6 @@ class RecordedExecutor:
                 }
                 for regime in regimes
             ],
-            "floor_basis": "recorded",
         }
 
     def _screen_task(self, a: Mapping[str, Any]) -> dict[str, Any] | TaskFailure:
@@ -148,7 +147,6 @@ class RecordedExecutor:
         return {
             "judgement": judgement,
             "regimes": [self._screened(a, workload, found, Regime(name)) for name in regimes],
-            "bytes": None,
             "added_bytes": found.added_bytes,
         }
 
@@ -176,7 +174,7 @@ class RecordedExecutor:
         self, name: str, asked: Mapping[str, Any]
     ) -> tuple[RecordedWorkload, RecordedCandidate | TaskFailure]:
         workload = self._workloads[name]
-        key = _key(asked["implementation"], asked["format"], asked["config"])
+        key = Candidate(asked["implementation"], asked["config"], asked["format"]).key
         found = self._found[name].get(key)
         if found is None:
             return workload, TaskFailure(Reason.NOT_SUPPORTED, "It is not in the recording.")
@@ -234,13 +232,10 @@ class RecordedExecutor:
         regime: Regime,
         what: str,
     ) -> random.Random:
-        key = _key(found.implementation, found.format, found.config)
+        key = _candidate(found).key
         text = repr((seed, workload.workload.name, key, regime.value, what))
         return random.Random(hashlib.sha256(text.encode()).digest())
 
 
-def _key(
-    implementation: str, number_format: str | None, config: Mapping[str, Any]
-) -> tuple[str, str | None, tuple[tuple[str, str, object], ...]]:
-    parts = tuple(sorted((n, type(v).__name__, v) for n, v in config.items()))
-    return implementation, number_format, parts
+def _candidate(found: RecordedCandidate) -> Candidate:
+    return Candidate(found.implementation, found.config, found.format)

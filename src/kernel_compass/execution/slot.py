@@ -61,11 +61,6 @@ class Slot:
         self.fault: MeasurementError | None = None
         """Why no more tasks can run here, once that is so."""
 
-    @property
-    def bounded_by_kernel(self) -> bool:
-        """Whether a control group keeps the limits, and not the watchdog alone."""
-        return self._forker.group is not None
-
     def run(self, task: Task, is_cancelled: Callable[[], bool]) -> TaskEnd:
         """Run a task to its end, whatever it does.
 

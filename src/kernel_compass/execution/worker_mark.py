@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +23,13 @@ from kernel_compass.execution.process_table import (
     end_family,
     environment_of,
     process,
+    processes,
 )
 from kernel_compass.process_family import MARK_VARIABLE
 
 _KIND = "worker"
+_FOLDER = "kernel-compass-"
+_OWNER = "owner"
 _LONGEST_STUDY = 60
 
 
@@ -66,9 +73,16 @@ def new_worker_mark(study: str) -> WorkerMark:
 def mark_of(pid: int) -> WorkerMark | None:
     """The innermost worker mark of a process; `None` where it has none."""
     for text in reversed(environment_of(pid).get(MARK_VARIABLE, "").split(":")):
-        kind, *rest = text.split(".")
-        if kind == _KIND and len(rest) == 5 and rest[1].isdigit() and rest[2].isdigit():
-            return WorkerMark(rest[0], int(rest[1]), int(rest[2]), rest[3], rest[4])
+        found = _parsed(text)
+        if found is not None:
+            return found
+    return None
+
+
+def _parsed(text: str) -> WorkerMark | None:
+    kind, *rest = text.split(".")
+    if kind == _KIND and len(rest) == 5 and rest[1].isdigit() and rest[2].isdigit():
+        return WorkerMark(rest[0], int(rest[1]), int(rest[2]), rest[3], rest[4])
     return None
 
 
@@ -85,6 +99,42 @@ def sweep() -> tuple[Swept, ...]:
 
     end_family(orphans)
     return tuple(seen.values())
+
+
+def new_folder() -> Path:
+    """A folder for workers, in the folder for temporary files; a file in it says whose it is.
+
+    Not below the study, and with a short name: the path of a socket in TMPDIR has room for 107
+    bytes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+    (folder / _OWNER).write_text(new_worker_mark("").text)
+    return folder
+
+
+def sweep_folders() -> tuple[Path, ...]:
+    """Remove workers' folders of this user whose owner is gone; call it after `sweep`."""
+    marks = {}
+    for file in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/{_OWNER}"):
+        with suppress(OSError, ValueError):
+            marks[file.parent] = _parsed(file.read_text())
+    table, place = processes(), _place()  # by now: who owns one of them is there, or gone
+    found = [
+        folder
+        for folder, mark in marks.items()
+        if mark and mark.place == place and _is_gone(mark, table) and _is_mine(folder)
+    ]
+    for folder in found:
+        shutil.rmtree(folder, ignore_errors=True)
+    return tuple(found)
+
+
+def _is_mine(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _orphans(table: Table) -> dict[Process, WorkerMark]:

@@ -15,7 +15,7 @@ from kernel_compass.measurement.paired import pair
 from kernel_compass.measurement.recipe import Recipe
 from kernel_compass.measurement.subject import rotation
 from kernel_compass.measurement.timing import TimingOptions
-from kernel_compass.records.device import Device
+from kernel_compass.records.device import SIMULATED, Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.measurement import LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
@@ -37,7 +37,7 @@ def device_named(name: str) -> TimingDevice:
         MissingDependency: torch is not installed.
         MeasurementError: no such GPU.
     """
-    if name == "simulated":
+    if name == SIMULATED:
         from kernel_compass.measurement.simulated import SimulatedDevice
 
         return SimulatedDevice(noise=0.002)

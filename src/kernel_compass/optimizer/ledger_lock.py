@@ -53,7 +53,6 @@ class WriterLock:
             raise unwritable(folder, error) from None
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.dead_owner = _owner(self._folder)
             _HELD[self._name] = os.getpid()
             self._sign()
         except (BlockingIOError, PermissionError):

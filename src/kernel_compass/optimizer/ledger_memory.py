@@ -126,7 +126,9 @@ class RejectionMemory:
         """
         given = [one is not None for one in (implementation, workload, study)]
         if everything == any(given):
-            found = "What is to be forgotten is not said." if not everything else "Forget what?"
+            found = "What is to be forgotten is not said."
+            if everything:
+                found = "--all is everything, and a part of it is named, too."
             raise UsageError(found, "Name an implementation, a workload or a study, or --all.")
         keys = [
             key

@@ -15,6 +15,7 @@ from typing import Any
 
 from kernel_compass.errors import StudyError
 from kernel_compass.optimizer.ledger import Ledger
+from kernel_compass.records.contracts import ConfigKey
 from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.loop import Baseline, RegimeTime
 from kernel_compass.records.problem import ProblemWorkload
@@ -25,13 +26,12 @@ from kernel_compass.records.trial import Candidate, Outcome, Proposal, Reason, T
 FINALS = "finals"
 """The proposer of what goes into a hold-out."""
 _ANSWER = "answer "
-Key = tuple[str, bool, str, str | None, tuple[tuple[str, str, object], ...]]
+Key = tuple[str, bool, str, str | None, ConfigKey]
 
 
 def key_of(workload: str, candidate: Candidate, final: bool) -> Key:
     """What is tried once in a study."""
-    config = tuple(sorted((n, type(v).__name__, v) for n, v in candidate.config.items()))
-    return workload, final, candidate.implementation, candidate.format, config
+    return workload, final, *candidate.key
 
 
 class Book:

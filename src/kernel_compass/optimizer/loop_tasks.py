@@ -9,7 +9,7 @@ from typing import Any
 from kernel_compass.codec.canonical import plain
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.execution import Task
-from kernel_compass.records.loop import LoopOptions
+from kernel_compass.records.loop import SANITIZER_TOOLS, LoopOptions
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.search_space import CandidateSpace
@@ -17,12 +17,15 @@ from kernel_compass.records.trial import Candidate
 
 BASELINE, SCREEN, FINALS, EXPLAIN = "baseline_task", "screen_task", "finals_task", "explain_task"
 COMPILE, DIAGNOSE, SANITIZE = "compile_task", "diagnose_task", "sanitize_task"
+TASKS = (BASELINE, SCREEN, FINALS, EXPLAIN, COMPILE, DIAGNOSE, SANITIZE)
 """What the functions are called, in whatever module answers them."""
 Final = tuple[ProblemWorkload, Candidate]
 Head = tuple[ProblemWorkload, CandidateSpace, Sequence[Config]]
 """The most promising configurations of a space."""
-SANITIZERS = 2
-"""Tools, one after the other."""
+SCREEN_EFFORT: Mapping[str, int | float] = {"seeds": 1, "repeats": 8, "repeat_s": 0.5}
+"""Of the judge: few draws ..."""
+FULL_EFFORT: Mapping[str, int | float] = {"seeds": 3, "repeats": 40, "repeat_s": 2.0}
+"""... and all there is; then at other sizes, too."""
 STARTS_S = 60.0
 """What a task may take beside the seconds that it is given: for programs to start and to end."""
 
@@ -55,12 +58,12 @@ class TaskMaker:
         regimes: Sequence[Regime],
     ) -> Task:
         """Judge a candidate and time it beside the baseline, in one process."""
-        return self._tried(f"screen {number}", number, workload, candidate, regimes, {})
+        name = f"screen {number}"
+        return self._tried(name, number, workload, candidate, regimes, SCREEN_EFFORT, False)
 
     def judge(self, number: int, workload: ProblemWorkload, candidate: Candidate) -> Task:
         """Judge a finalist with all there is, and time nothing."""
-        full = {"seeds": 3, "repeats": 40, "repeat_s": 2.0}
-        return self._tried(f"judge {number}", number, workload, candidate, (), full)
+        return self._tried(f"judge {number}", number, workload, candidate, (), FULL_EFFORT, True)
 
     def finals(
         self,
@@ -132,7 +135,7 @@ class TaskMaker:
         timeout_s = self.options.finals_timeout_s
         asked = {"workload": plain(workload), "candidate": plain(candidate)}
         asked["timeout_s"] = timeout_s
-        most_s = SANITIZERS * timeout_s + STARTS_S
+        most_s = len(SANITIZER_TOOLS) * timeout_s + STARTS_S
         return self._task(f"sanitize {number}", SANITIZE, asked, most_s)
 
     def _tried(
@@ -143,13 +146,14 @@ class TaskMaker:
         candidate: Candidate,
         regimes: Sequence[Regime],
         effort: Mapping[str, int | float],
+        elsewhere: bool,
     ) -> Task:
         asked = {
             "workload": plain(workload),
             "candidate": plain(candidate),
-            "incumbent": None,  # the problem's baseline: one yardstick for all trials
             "regimes": _words(regimes),
             "effort": dict(effort),
+            "elsewhere": elsewhere,
             "number": number,
         }
         return self._task(identifier, SCREEN, asked, self.options.run_timeout_s)

@@ -15,6 +15,13 @@ Config: TypeAlias = Mapping[str, int | bool | str]
 Tensor: TypeAlias = Any
 """A `torch.Tensor`; records do not import torch."""
 
+ConfigKey: TypeAlias = tuple[tuple[str, str, object], ...]
+
+
+def config_key(config: Config) -> ConfigKey:
+    """What makes two configurations the same: names, types and values; True is not 1."""
+    return tuple(sorted((name, type(value).__name__, value) for name, value in config.items()))
+
 
 @dataclass(frozen=True)
 class Target:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CPU, SIMULATED = "cpu", "simulated"
+"""Devices that are no GPU, as commands and tasks name them."""
+
 
 @dataclass(frozen=True)
 class Device:

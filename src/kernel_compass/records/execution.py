@@ -48,3 +48,12 @@ class TaskEnd:
     """Where it ran: `local/0`."""
     notes: tuple[str, ...] = ()
     """What was seen beside: global state it changed, that it ran a second time, ..."""
+
+    def __post_init__(self) -> None:
+        """Exactly one of answer and failure.
+
+        Raises:
+            ValueError: there are both, or neither.
+        """
+        if (self.answer is None) == (self.failure is None):
+            raise ValueError(f"Task {self.identifier!r} has to end with an answer or a failure.")

@@ -12,6 +12,9 @@ from kernel_compass.records.selection import Selected
 from kernel_compass.records.study import StudyRequest
 from kernel_compass.records.trial import Trial
 
+SANITIZER_TOOLS = ("memcheck", "racecheck")
+"""Of compute-sanitizer: those that finalists run under, one after the other."""
+
 
 @dataclass(frozen=True)
 class RegimeTime:
@@ -51,7 +54,8 @@ class LoopOptions:
     minimum_effect: float = MINIMUM_EFFECT
     """The least speedup worth the name."""
     width: int = 1
-    """Candidates of a workload that are screened before the next are asked for."""
+    """Candidates of a workload that are screened before the next are asked for; as it stands here,
+    a study of one workload on several GPUs takes one for each of them."""
     patience: int = 24
     """Screens of a workload without an improvement by the minimum effect until it is left."""
     finalists: int = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from kernel_compass.records.contracts import Config
@@ -80,10 +80,3 @@ class Proposer(Protocol):
         tried: Sequence[Trial],
     ) -> Sequence[Proposal]:
         """New proposals in view of what was tried; empty = none for now."""
-
-
-class Judge(Protocol):
-    """Steps 1 to 3 of validation, in the process where the candidate lives."""
-
-    def judge(self, proposal: Proposal, workload: ProblemWorkload) -> Mapping[str, object]:
-        """Reason and detail of a rejection, errors and added memory; JSON."""

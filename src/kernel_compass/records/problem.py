@@ -11,6 +11,10 @@ from kernel_compass.records.workload import Workload
 Value = int | float | str | bool
 
 
+ERROR_BUDGET_PCT = 3.0
+"""Largest relative error against full precision where a problem names none."""
+
+
 @dataclass(frozen=True)
 class ProblemSource:
     """How a worker finds a problem again."""

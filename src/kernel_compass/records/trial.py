@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kernel_compass.records.comparison import Interval
-from kernel_compass.records.contracts import Config
+from kernel_compass.records.contracts import Config, ConfigKey, config_key
 from kernel_compass.records.profile import Regime
 
 
@@ -144,6 +144,11 @@ class Candidate:
     """The number format, `w8a16_fp8`; `None` where the problem has none."""
     source: str = ""
     """Its provider, or the file it is from."""
+
+    @property
+    def key(self) -> tuple[str, str | None, ConfigKey]:
+        """What makes two of a problem's candidates the same."""
+        return self.implementation, self.format, config_key(self.config)
 
 
 @dataclass(frozen=True)

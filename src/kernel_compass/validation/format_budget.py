@@ -85,8 +85,3 @@ def format_budget(quantized: Any, full: Any, margin: float = MARGIN) -> FormatBu
             "Take a finer format: a smaller group, zero points, or 8 bits.",
         )
     return FormatBudget(inherent, limit)
-
-
-def check_format(output: Any, full: Any, budget: FormatBudget) -> FormatCheck:
-    """Whether an implementation keeps to the budget of its format."""
-    return FormatCheck(format_error(output, full), budget)

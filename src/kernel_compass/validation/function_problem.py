@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.errors import UsageError
-from kernel_compass.records.problem import ProblemWorkload
+from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemWorkload
 from kernel_compass.validation import output_gate
 from kernel_compass.validation.judging import GateFinding, Tensors
 from kernel_compass.validation.op_record import has_products
@@ -52,7 +52,7 @@ class FunctionProblem:
         name: str,
         workloads: Sequence[ProblemWorkload],
         functions: ProblemFunctions,
-        budget: float = 0.03,
+        budget: float = ERROR_BUDGET_PCT / 100.0,
         held: frozenset[str] = frozenset(),
         variants: Sequence[ProblemWorkload] = (),
         device: str = "cpu",

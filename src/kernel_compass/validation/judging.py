@@ -84,6 +84,9 @@ class Machine(Protocol):
     def poison(self, sizes: Sequence[int]) -> None:
         """Fill free memory of these sizes in bytes, so that what is not written shows."""
 
+    def carve_out_bytes(self) -> int | None:
+        """Of L2, what is set aside for persisting accesses; `None` = there is no such thing."""
+
     def leaves_side_streams(self, call: Any) -> bool | None:
         """Whether work is left on another stream when the current one is done; `None` = unknown."""
 

@@ -26,6 +26,10 @@ class CpuMachine:
                 blocks = [self._torch.full((size,), POISON, dtype=self._torch.uint8) for _ in "ab"]
                 del blocks
 
+    def carve_out_bytes(self) -> int | None:
+        """It has no L2 that can be set aside."""
+        return None
+
     def leaves_side_streams(self, _call: Callable[[], Any]) -> bool | None:
         """There are none."""
         return False

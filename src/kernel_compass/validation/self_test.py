@@ -8,14 +8,13 @@ from typing import Any
 
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation import judge as judge_module
-from kernel_compass.validation import output_gate, outputs, trial_problem
+from kernel_compass.validation import trial_problem
 from kernel_compass.validation.cheats import CHEATS, Cheat, FunctionRunner, honest
 from kernel_compass.validation.cheats_by_threads import THREAD_CHEATS
 from kernel_compass.validation.cheats_of_process import PROCESS_CHEATS
 from kernel_compass.validation.judging import Effort, Judgement, Machine
 from kernel_compass.validation.watch import Watch
 
-TRUSTED = (judge_module, output_gate, outputs, trial_problem)
 ALL_CHEATS = (*CHEATS, *PROCESS_CHEATS, *THREAD_CHEATS)
 """What is staged, as far as the device can."""
 EFFORT = Effort(seeds=2, repeats=40, repeat_s=30.0)
@@ -79,7 +78,7 @@ def self_test(
 
 def _judged(torch: Any, machine: Machine, make: Any, cheat: Cheat | None = None) -> Judgement:
     problem = trial_problem.TrialProblem(torch, "cuda" if machine.kind == "cuda" else "cpu")
-    watch = Watch(torch, TRUSTED)
+    watch = Watch(torch, machine.carve_out_bytes)
     try:
         return judge_module.judge(
             torch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -73,7 +73,7 @@ def _beneath(holder: Any) -> frozenset[str]:
     return frozenset(name for base in bases for name in vars(base) if base is not object)
 
 
-def namespaces(torch: Any, trusted: Iterable[ModuleType]) -> Iterator[Namespace]:
+def namespaces(torch: Any) -> Iterator[Namespace]:
     """Those that a comparison goes through: Python's, torch's, the judge's."""
     for name in _MODULES:
         if name in sys.modules:
@@ -87,7 +87,7 @@ def namespaces(torch: Any, trusted: Iterable[ModuleType]) -> Iterator[Namespace]
     yield Namespace("torch.Tensor", torch.Tensor)
     yield Namespace("torch.Tensor", torch._C.TensorBase)
     own = [m for n, m in list(sys.modules.items()) if n.startswith(_OWN) and m is not None]
-    for module in {id(m): m for m in (*own, *trusted)}.values():
+    for module in own:
         yield Namespace(module.__name__, module, constants=True)
         for key, value in list(vars(module).items()):
             if isinstance(value, type) and value.__module__ == module.__name__:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any
 
 from kernel_compass import library_work
@@ -90,7 +89,6 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     ("deterministic algorithms", "are_deterministic_algorithms_enabled"),
     ("grad mode", "is_grad_enabled"),
     ("inference mode", "is_inference_mode_enabled"),
-    ("denormal flushing", ""),
 )
 _BACKENDS = (
     "backends.cuda.matmul.allow_tf32",
@@ -124,22 +122,20 @@ class Watch:
 
     Args:
         torch: the module.
-        trusted: modules whose functions must stay what they are: the judge's, the problem's.
         carve_out: bytes of L2 set aside for persisting accesses, where that can be asked.
     """
 
     def __init__(
         self,
         torch: Any,
-        trusted: tuple[ModuleType, ...] = (),
         carve_out: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._torch = torch
         self._carve_out = carve_out
         _settle_pools(torch)
         self._variables = tuple(os.environ)
-        self._pieces = dict(_pieces(torch, trusted))
-        self._namespaces = list(namespaces(torch, trusted))
+        self._pieces = dict(_pieces(torch))
+        self._namespaces = list(namespaces(torch))
         self._modules = module_table()
         self._state = self._states()
         self._threads = _threads()
@@ -171,11 +167,7 @@ class Watch:
         for name, then in self._state.items():
             if now.get(name) != then:
                 self._restore()
-                return Found(
-                    Reason.CHANGES_STATE,
-                    f"It changed {name} from {_text(then)} to {_text(now.get(name))}, for all that "
-                    "runs after it.",
-                )
+                return Found(Reason.CHANGES_STATE, _changed(name, then, now.get(name)))
         return None
 
     def running(self, patience_s: float = 1.0) -> Found | None:
@@ -242,7 +234,7 @@ class Watch:
         torch = self._torch
         found: dict[str, Any] = {}
         for name, function in _FLAGS:
-            if function and hasattr(torch, function):
+            if hasattr(torch, function):
                 found[name] = _read(torch, function, call=True)
         for path in _BACKENDS:
             value = _read(torch, path)
@@ -276,9 +268,7 @@ class Watch:
                 setattr(_followed(torch, holder), last, then[f"torch.{path}"])
 
 
-def _pieces(
-    torch: Any, trusted: tuple[ModuleType, ...]
-) -> Iterator[tuple[str, tuple[Any, str, Any, Any]]]:
+def _pieces(torch: Any) -> Iterator[tuple[str, tuple[Any, str, Any, Any]]]:
     roots = {"time": time, "torch": torch}
     for path in (*_CLOCKS, *_TORCH):
         first, _, rest = path.partition(".")
@@ -287,15 +277,6 @@ def _pieces(
         if holder is not None and hasattr(holder, attribute):
             piece = _plain(holder, attribute)
             yield path, (holder, attribute, piece, _code_of(piece))
-    for module in trusted:
-        for attribute, piece in list(vars(module).items()):
-            if isinstance(piece, FunctionType | type):
-                yield f"{module.__name__}.{attribute}", (module, attribute, piece, _code_of(piece))
-            if isinstance(piece, type) and piece.__module__ == module.__name__:
-                for inner, function in list(vars(piece).items()):
-                    if isinstance(function, FunctionType):
-                        name = f"{module.__name__}.{attribute}.{inner}"
-                        yield name, (piece, inner, function, _code_of(function))
 
 
 def _patched(name: str) -> Found:
@@ -327,6 +308,13 @@ def _read(torch: Any, path: str, call: bool = False) -> Any:
         return found() if call else found
     except RuntimeError:
         return "unreadable"
+
+
+def _changed(name: str, then: Any, now: Any) -> str:
+    """In a sentence; states that have no short text are not told apart by one."""
+    before, after = _text(then), _text(now)
+    how = f" from {before} to {after}" if before != after else ""
+    return f"It changed {name}{how}, for all that runs after it."
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernel_compass.records.contracts import config_key
 from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ
 from kernel_compass.records.loop import Baseline
 from kernel_compass.records.profile import Regime
@@ -19,11 +20,10 @@ def candidate_of(space: CandidateSpace, index: int) -> Candidate:
 
 def index_of(space: CandidateSpace, candidate: Candidate) -> int | None:
     """Where a candidate stands in a space; `None` = it is not of it."""
-    same = (space.implementation, space.format) == (candidate.implementation, candidate.format)
-    if not same:
+    if (space.implementation, space.format) != (candidate.implementation, candidate.format):
         return None
-    found = dict(candidate.config)
-    return next((i for i, config in enumerate(space.configs) if dict(config) == found), None)
+    key = config_key(candidate.config)
+    return next((i for i, config in enumerate(space.configs) if config_key(config) == key), None)
 
 
 def prediction_of(
@@ -71,9 +71,3 @@ def floor_evidence(space: CandidateSpace, baseline: Baseline) -> tuple[str, ...]
                 f"{one.time_us / floor:.2f} times faster"
             )
     return tuple(found)
-
-
-def baseline_weight(spaces: Sequence[CandidateSpace]) -> int | None:
-    """Bytes of a 16-bit weight: the most that any of these stores."""
-    known = [one.weight_bytes for one in spaces if one.weight_bytes is not None]
-    return max(known, default=None)

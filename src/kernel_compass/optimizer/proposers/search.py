@@ -120,7 +120,7 @@ class _State:
             (s, i) for s, space in enumerate(spaces) for i in range(len(space.configs))
         ]
         self._index = {
-            _key(spaces[s].implementation, spaces[s].format, spaces[s].configs[i]): n
+            candidate_of(spaces[s], i).key: n
             for n, (s, i) in reversed(list(enumerate(self._places)))
         }
         self._made = _made(spaces, self._places, strategy, seed, regimes)
@@ -130,7 +130,7 @@ class _State:
 
     def index_of(self, candidate: Candidate) -> int | None:
         """Its index in the union."""
-        return self._index.get(_key(candidate.implementation, candidate.format, candidate.config))
+        return self._index.get(candidate.key)
 
     def learn(self, tried: Sequence[Trial], baseline: Baseline) -> None:
         """Tell of all that is new."""
@@ -197,10 +197,3 @@ def _estimate(space: CandidateSpace, index: int, regimes: Sequence[Regime]) -> f
             return None
         product *= value
     return float(product ** (1 / len(regimes)))
-
-
-def _key(
-    implementation: str, number_format: str | None, config: Config
-) -> tuple[str, str | None, tuple[tuple[str, str, object], ...]]:
-    parts = tuple(sorted((n, type(v).__name__, v) for n, v in config.items()))
-    return implementation, number_format, parts

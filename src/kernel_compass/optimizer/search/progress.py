@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from kernel_compass.errors import UsageError
-from kernel_compass.records.contracts import Config
+from kernel_compass.records.contracts import Config, ConfigKey, config_key
 
 
 class Progress:
@@ -18,8 +18,8 @@ class Progress:
     """
 
     def __init__(self, configs: Sequence[Config]) -> None:
-        first: dict[tuple[tuple[str, object], ...], int] = {}
-        self._same = [first.setdefault(_key(c), i) for i, c in enumerate(configs)]
+        first: dict[ConfigKey, int] = {}
+        self._same = [first.setdefault(config_key(c), i) for i, c in enumerate(configs)]
         self.distinct = tuple(i for i, same in enumerate(self._same) if i == same)
         """Indices of configurations that differ."""
         self.times: dict[int, float | None] = {}
@@ -82,8 +82,3 @@ class Progress:
         self.pending.pop(same, None)
         self.times[same] = time_us
         return same
-
-
-def _key(config: Config) -> tuple[tuple[str, object], ...]:
-    """What makes two configurations the same; True is not 1."""
-    return tuple(sorted((name, (type(value).__name__, value)) for name, value in config.items()))
