@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
-
 from search_economy import FOLDER, kept
 
 from kernel_compass.analysis.config_estimate import (
@@ -82,7 +81,7 @@ not be told from who is slow by twice as much."""
 SLOWEST = 0.003
 """What every configuration counts at least."""
 SEARCHED = 0.2
-"""What a search counts beside a space: searches measured what looked sensible, and older kernels."""
+"""What a search counts beside a space: it measured what looked sensible, and older kernels."""
 LEAST = 12
 """Configurations of a shape below which its order says nothing."""
 
