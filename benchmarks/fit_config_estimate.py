@@ -23,13 +23,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from search_economy import FOLDER, kept
 
-from kernel_compass.analysis.config_estimate import (
-    Geometry,
-    columns,
-    estimates_us,
-    geometry,
-    times_us,
-)
+from kernel_compass.analysis.config_estimate import columns, estimates_us, times_us
+from kernel_compass.analysis.config_geometry import Geometry, geometry
 from kernel_compass.codec.recorded_space import read
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.number_format import NumberFormat
