@@ -23,13 +23,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from search_economy import FOLDER, kept
 
-from kernel_compass.analysis.config_estimate import (
-    Geometry,
-    columns,
-    estimates_us,
-    geometry,
-    times_us,
-)
+from kernel_compass.analysis.config_estimate import columns, estimates_us, times_us
+from kernel_compass.analysis.config_geometry import Geometry, geometry
 from kernel_compass.codec.recorded_space import read
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.number_format import NumberFormat
@@ -81,7 +76,7 @@ not be told from who is slow by twice as much."""
 SLOWEST = 0.003
 """What every configuration counts at least."""
 SEARCHED = 0.2
-"""What a search counts beside a space: searches measured what looked sensible, older kernels."""
+"""What a search counts beside a space: it measured what looked sensible, and older kernels."""
 LEAST = 12
 """Configurations of a shape below which its order says nothing."""
 

@@ -21,7 +21,8 @@ from statistics import median
 import numpy as np
 
 from kernel_compass.analysis.config_constants import H200
-from kernel_compass.analysis.config_estimate import estimates_us, geometry
+from kernel_compass.analysis.config_estimate import estimates_us
+from kernel_compass.analysis.config_geometry import geometry
 from kernel_compass.codec.recorded_space import read
 from kernel_compass.errors import MissingDependency, UsageError
 from kernel_compass.optimizer.search.prune import Compiled, Limits, prune
@@ -93,7 +94,7 @@ def of_recording(
     regime: Regime,
     held_out: bool,
     constants: Mapping[str, float] = H200,
-    compiled: bool = True,
+    compiled: bool = False,
 ) -> Landscape:
     """The points that are left, and what is known of them before measuring.
 
@@ -102,16 +103,12 @@ def of_recording(
         regime: whose times count.
         held_out: whether nothing was tuned on it.
         constants: of the estimates.
-        compiled: whether what a static compilation found of the points is known.
+        compiled: whether the strategy is told what a static compilation found; the estimates are
+            made before one, as in the loop.
     """
     points = kept(space)
     multiprocessors = space.environment.device.sm_count or 132
-    launches = [
-        geometry(
-            p.config, space.workload, space.format, multiprocessors, p.static if compiled else None
-        )
-        for p in points
-    ]
+    launches = [geometry(p.config, space.workload, space.format, multiprocessors) for p in points]
     estimates = estimates_us(launches, regime is Regime.COLD, multiprocessors, constants)
     return Landscape(
         name=f"{space.workload.shape_text} {space.format.name} {regime.value}",
@@ -140,6 +137,18 @@ def evaluations(landscape: Landscape, name: str, seed: int, most: int) -> tuple[
         if found is not None and found <= goal:
             return count, spent / count
     return most, spent / most
+
+
+def behind(landscape: Landscape, name: str, seed: int, count: int) -> float:
+    """Of so many evaluations, how much slower the best is than the space's: 0.05 = by 5 %."""
+    inputs = SpaceInputs(landscape.configs, landscape.estimates)
+    strategy = make_strategy(name, inputs, seed, features=landscape.features)
+    found = float("inf")
+    for _ in range(count):
+        for index in strategy.ask(1):
+            strategy.tell(index, landscape.times[index])
+            found = min(found, landscape.times[index] or float("inf"))
+    return found / landscape.best - 1
 
 
 def row_of(landscape: Landscape, strategies: Sequence[str], seeds: int, most: int) -> Row:
@@ -207,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--regimes", default="warm,cold")
     parser.add_argument("--held-out", default="", help="parts of file names, separated by commas")
     parser.add_argument("--constants", type=Path, help="by file, of fit_config_estimate.py")
-    parser.add_argument("--uncompiled", action="store_true", help="nothing known but the names")
+    parser.add_argument("--compiled", action="store_true", help="tell `model` what compiled")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
     strategies = args.strategies.split(",")
@@ -224,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for regime in map(Regime, args.regimes.split(",")):
                 left_out = file.name in fitted or any(part in file.name for part in hidden)
                 constants = fitted.get(file.name, H200)
-                landscape = of_recording(space, regime, left_out, constants, not args.uncompiled)
+                landscape = of_recording(space, regime, left_out, constants, args.compiled)
                 rows.append(row_of(landscape, strategies, args.seeds, 400))
                 print(rows[-1], file=sys.stderr, flush=True)
     except (UsageError, MissingDependency) as error:

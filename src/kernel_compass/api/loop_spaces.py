@@ -9,7 +9,8 @@ from typing import Any
 
 from kernel_compass import __version__
 from kernel_compass.analysis.config_constants import H200
-from kernel_compass.analysis.config_estimate import estimates_us, geometry
+from kernel_compass.analysis.config_estimate import estimates_us
+from kernel_compass.analysis.config_geometry import geometry
 from kernel_compass.analysis.error_guides import ERROR_GUIDES
 from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.latency import Ceilings, default_terms, predict

@@ -9,7 +9,8 @@ import record_space
 import search_economy
 
 from kernel_compass.analysis.config_constants import H200
-from kernel_compass.analysis.config_estimate import estimates_us, geometry
+from kernel_compass.analysis.config_estimate import estimates_us
+from kernel_compass.analysis.config_geometry import geometry
 from kernel_compass.codec.recorded_space import read
 from kernel_compass.errors import UsageError
 from kernel_compass.optimizer.search.prune import Compiled

@@ -1,12 +1,16 @@
 """The strategy `model`: the estimates' best first, then where what was measured points to.
 
 A point is worth what it is expected to improve on the best (expected improvement: Jones, Schonlau
-and Welch, J. Global Optimization 13, 1998), less what it is likely to fail. Three turns come round:
+and Welch, J. Global Optimization 13, 1998), less what it is likely to fail. Turns come round:
 
 - expected improvement over the whole space;
-- among the neighbours of the best alone, one dimension or a step away;
+- the estimates' best that is near nothing asked: measurements may mislead the expectation, and of
+  neighbours that the estimates cannot tell apart one is enough;
+- a good estimate with pairs of values that few asked points have (`Coverage`): what the estimates
+  have wrong of two dimensions together is found out early;
 - a family that nothing was measured of yet, by its best estimate: only that finds out an estimate
-  that is wrong for all of it.
+  that is wrong for all of it;
+- later on, among the neighbours of the best alone, one dimension or a step away.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
+from kernel_compass.optimizer.search.coverage import Coverage
 from kernel_compass.optimizer.search.dimensions import Array, Dimensions, feature_table
 from kernel_compass.optimizer.search.progress import Progress
 from kernel_compass.optimizer.search.space_inputs import SpaceInputs
@@ -32,8 +37,17 @@ FAMILY_TURN = 3
 """Every so many questions are a family's until each has been measured."""
 WITHIN = 4.0
 """Families are tried whose best estimate is within this factor of the best."""
+ROUND = 6
+"""Questions after which the turns come again ..."""
+ESTIMATE_TURN, STRANGE_TURN = 0, 3
+"""... of which these are the estimates' and the strange ones, ..."""
+ROUNDS_END = 60
+"""... until so many were asked; then `NEIGHBOUR_TURN` of every three is the neighbours'."""
+NEAR_COST = 0.2
+"""log(time) by which the estimate of a point beside one that was asked is taken to be worse, ..."""
+STRANGE_GAIN = 0.4
+"""... and of one all of whose pairs of values are new, to be better."""
 NEIGHBOUR_TURN = 3
-NEIGHBOURS_FROM = 10
 
 
 class Guided:
@@ -52,6 +66,7 @@ class Guided:
         self._free[list(self._progress.distinct)] = True
         random = Random(seed)
         self._ties = np.array([random.random() for _ in range(count)]) * 1e-6
+        self._coverage = Coverage(self._dimensions.coordinates)
         self._families = self._dimensions.families(inputs.groups)
 
     def ask(self, count: int) -> Sequence[int]:
@@ -77,12 +92,19 @@ class Guided:
         if turn % FAMILY_TURN == 1 and (stranger := self._untried_family()) is not None:
             return stranger
         times = self._measured()
-        if not times:
-            return self._best(self._estimates + self._unlike())
+        place = turn % ROUND if turn < ROUNDS_END else None
+        if place == ESTIMATE_TURN or not times:
+            return self._best(self._estimates + NEAR_COST * self._nearness())
+        if place == STRANGE_TURN:
+            strange = self._coverage.strangeness(self._asked())
+            return self._best(self._estimates - STRANGE_GAIN * strange)
         near = None
-        if turn >= NEIGHBOURS_FROM and turn % NEIGHBOUR_TURN == 0:
+        if place is None and turn % NEIGHBOUR_TURN == 0:
             near = self._dimensions.neighbours(min(times, key=times.__getitem__)) & self._free
         return self._improving(times, near if near is not None and near.any() else self._free)
+
+    def _asked(self) -> list[int]:
+        return [*self._progress.pending, *self._progress.times]
 
     def _measured(self) -> dict[int, float]:
         return {i: t for i, t in self._progress.times.items() if t is not None}
@@ -90,9 +112,8 @@ class Guided:
     def _best(self, cost: Array) -> int:
         return int(np.argmin(np.where(self._free, cost + self._ties, np.inf)))
 
-    def _unlike(self) -> Array:
-        """A cost of standing near what waits or failed, before anything was measured."""
-        return self._surrogate.nearness([*self._progress.pending, *self._progress.times])
+    def _nearness(self) -> Array:
+        return self._surrogate.nearness(self._asked())
 
     def _untried_family(self) -> int | None:
         if self._families is None:

@@ -27,8 +27,9 @@ SPREAD = 0.35
 SPREAD_COUNT = 6.0
 NOISE = 2e-3
 """Share of the variance that no two configurations share."""
-CLIPPED = 1.6
-"""log(time / best) beyond which slower is only slow: a spilling kernel says nothing of the fast."""
+CLIPPED = 0.25
+"""log(time / best) beyond which slower is only slow: a spilling kernel says nothing of the fast,
+whose estimates are wrong by a tenth at most."""
 PARTS = ("level", "slope", "additive", "pairs", "near", "alike")
 MIXES = np.array(
     [
