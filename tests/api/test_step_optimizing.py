@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 if shutil.which("g++") is None:
     pytest.skip("inductor needs g++", allow_module_level=True)
 
+from kernel_compass import api
 from kernel_compass.api.step_optimizing import (
     StepAsked,
-    apply_step,
     optimize_step,
     plan_capture,
     replay_step_recording,
@@ -52,7 +52,7 @@ def test_a_region_compiled_on_the_cpu_is_found_tried_confirmed_and_recorded(tmp_
     assert "Kept, each on top of those before it" in text and "foretold" in text
 
     table = tmp_path / "compass.json"
-    apply_step(found.recorded.study.identifier, found.folder, table)
+    api.apply_study(str(found.folder), table)
     assert read_table(table).steps == (entry,)
 
     again = replay_step_recording(recording, identifier="again", limits=StudyLimits(trials=1))

@@ -17,7 +17,6 @@ from kernel_compass.api.step_capturing import capture_trace, shown_name, step_co
 from kernel_compass.api.step_program import Program, ProgramKind, program_files, program_of
 from kernel_compass.codec import step_capture_document, step_recording
 from kernel_compass.errors import CalibrationError, StudyError, UsageError, shortened
-from kernel_compass.optimizer.dispatch_file import merge
 from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.loop_setup import Tell
@@ -213,17 +212,6 @@ def read_capture(path: Path) -> StepCapture:
 def captures_of_trace(path: Path, calibration: str | None = None) -> tuple[StepCapture, ...]:
     """What a server's own profiler recorded, one capture a rank."""
     return capture_trace(path, calibration)
-
-
-def apply_step(name: str, folder: Path, table: Path) -> None:
-    """Put what a study over a step accepted into a dispatch table.
-
-    Raises:
-        StudyError: the study or the table cannot be used.
-    """
-    recorded = read_study(folder)
-    step = recorded.step or StepStudy()
-    merge(table, (), {name: recorded.study.environment}, step.entries)
 
 
 def step_files(name: str) -> list[tuple[Path, str]]:
@@ -462,7 +450,6 @@ __all__ = [
     "StepAsked",
     "StepOptimized",
     "StepPlan",
-    "apply_step",
     "captures_of_trace",
     "is_step_study",
     "optimize_step",

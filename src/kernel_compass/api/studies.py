@@ -51,6 +51,8 @@ class Applied:
     """As it is now."""
     entries: tuple[DispatchEntry, ...]
     """Those of the study, in force or outdone by others."""
+    steps: tuple[StepEntry, ...] = ()
+    """Changes to a program's step, of a study over one."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,13 @@ def apply_study(name: str, table: Path) -> Applied:
     """
     recorded = study(name)
     identifier = recorded.study.identifier
-    if not recorded.entries:
+    steps = recorded.step.entries if recorded.step else ()
+    if not (recorded.entries or steps):
         found = f"The study {identifier} has accepted nothing that a dispatch table can hold."
         raise StudyError(found, f"`kernel-compass show {identifier}` says what came of it.")
     environments = {identifier: recorded.study.environment}
-    after = dispatch_file.merge(table, recorded.entries, environments)
-    return Applied(identifier, after, recorded.entries)
+    after = dispatch_file.merge(table, recorded.entries, environments, steps)
+    return Applied(identifier, after, recorded.entries, steps)
 
 
 def revert_study(reference: str, table: Path) -> Reverted:

@@ -32,11 +32,15 @@ def apply(
     from kernel_compass import api
     from kernel_compass.codec.canonical import indented
     from kernel_compass.codec.dispatch_table import entry_part
+    from kernel_compass.codec.step_entry import step_part
     from kernel_compass.report.studies import applied_text
 
     found = api.apply_study(name, table)
     if json:
         put = [entry_part(one) for one in found.entries]
-        emit(indented({"applied": put, "entries": len(found.table.entries)}).decode(), None)
+        steps = [step_part(one) for one in found.steps]
+        count = len(found.table.entries)
+        emit(indented({"applied": put, "steps": steps, "entries": count}).decode(), None)
     else:
-        emit(applied_text(found.study, found.entries, found.table.entries, str(table)), None)
+        said = (found.study, found.entries, found.table.entries, str(table), found.steps)
+        emit(applied_text(*said), None)

@@ -196,7 +196,7 @@ def _plan_json(plan: Any) -> str:
 
 def _closed(view: Any, found: Any, words: StepWords, json: bool) -> int:
     """Show what it came to, and put what was accepted into the table if that is wanted."""
-    from kernel_compass.api.step_optimizing import apply_step
+    from kernel_compass.api.studies import apply_study
     from kernel_compass.codec.study_document import encode
 
     if json:
@@ -207,7 +207,7 @@ def _closed(view: Any, found: Any, words: StepWords, json: bool) -> int:
     if entries:
         place = words.table or DEFAULT_TABLE
         if words.yes or words.table is not None or view.agrees(len(entries), place):
-            apply_step(name, found.folder, place)
+            apply_study(str(found.folder), place)
             view.say(f"Written to {place}. Use it: kernel-compass run --with {place} SCRIPT")
             view.say(f"Take it back: kernel-compass revert {name} --table {place}")
         else:

@@ -66,7 +66,11 @@ def study_text(recorded: RecordedStudy) -> str:
 
 
 def applied_text(
-    study: str, entries: Iterable[DispatchEntry], in_force: Collection[DispatchEntry], table: str
+    study: str,
+    entries: Iterable[DispatchEntry],
+    in_force: Collection[DispatchEntry],
+    table: str,
+    steps: Sequence[StepEntry] = (),
 ) -> str:
     """What was put into a table, and what of it another study's better one outdoes."""
     lines = [
@@ -74,8 +78,10 @@ def applied_text(
         f"{'' if one in in_force else '  (outdone by another)'}"
         for one in entries
     ]
+    lines += [f"  {one.reference}  {one.program}: {one.action.text}" for one in steps]
+    count = len(in_force) + len(steps)
     back = f"Take it back: kernel-compass revert {study} --table {table}"
-    return "\n".join([f"Written to {table} ({len(in_force)} in force):", *lines, back]) + "\n"
+    return "\n".join([f"Written to {table} ({count} in force):", *lines, back]) + "\n"
 
 
 def reverted_text(
