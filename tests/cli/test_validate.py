@@ -109,6 +109,24 @@ def test_candidates_that_end_their_process_are_blamed(home, capsys):
     assert found["reason"] == "exited"
 
 
+def test_who_patches_the_judge_patches_it_for_no_workload_after(home, capsys):
+    poison = """
+def poisons(x, w):
+    import kernel_compass.validation.output_gate as gate
+    gate.check_outputs.__defaults__ = (True,)
+    return torch.softmax(x @ w * 1.01, -1)
+
+CANDIDATES ="""
+    text = PLAIN.replace('"wrong": wrong', '"poisons": poisons').replace("CANDIDATES =", poison)
+    path = written(home, text)
+    words = ["validate", "poisons", "--problem", str(path), "--device", "cpu", "--yes", "--json"]
+    assert main(words) == ExitCode.DOES_NOT_HOLD
+    found = json.loads(capsys.readouterr().out)["results"]
+    assert len(found) == 2
+    assert {one["reason"] for one in found} == {"patched"}
+    assert all("renewed" in " ".join(one["notes"]) for one in found)
+
+
 def test_a_model_and_a_candidate_in_a_file_of_its_own(home, capsys):
     problem, new = written(home, MODEL), written(home, NEW, "new.py")
     words = ["validate", str(new), "--problem", str(problem), "--device", "cpu", "--yes"]

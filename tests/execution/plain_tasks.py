@@ -11,6 +11,11 @@ def echo(arguments, tell):
     return {"value": arguments["value"]}
 
 
+def spends(arguments, tell):
+    """Say that this process is of no further use."""
+    return {"pid": os.getpid(), "spent": "It was caught"}
+
+
 def sleep(arguments, tell):
     tell({"phase": "run"})
     time.sleep(arguments["seconds"])

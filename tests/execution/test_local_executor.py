@@ -181,6 +181,14 @@ def test_one_gpu_that_does_not_start_is_named_and_the_others_go_on(tmp_path, mon
     assert none_left("one-breaks")
 
 
+def test_a_worker_that_an_answer_calls_spent_is_renewed(tmp_path):
+    with LocalExecutor(tmp_path, study="spent") as executor:
+        first = run(executor, task("a", "spends"))["a"]
+        second = run(executor, task("b", "look"))["b"]
+    assert any("It was caught" in note and "renewed" in note for note in first.notes)
+    assert first.answer["pid"] != second.answer["pid"]
+
+
 OWNER = """
 import sys, pathlib
 from kernel_compass.execution.local_executor import LocalExecutor

@@ -15,7 +15,7 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.api.calibrations import calibration
-from kernel_compass.api.judging import Judged
+from kernel_compass.api.judging import Judged, spent_by
 from kernel_compass.api.loop_compiling import compile_task
 from kernel_compass.api.loop_diagnosing import diagnose_task
 from kernel_compass.api.loop_judging import judged
@@ -110,6 +110,7 @@ def screen_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         "judgement": _fields(found),
         "regimes": [],
         "added_bytes": found.added_bytes,
+        **spent_by(found.judgement),
     }
     tell({"phase": "run"})
     if found.judgement.reason is None and arguments["regimes"]:

@@ -11,6 +11,7 @@ from kernel_compass.errors import MissingDependency, UsageError
 from kernel_compass.execution.tasks import run_task
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.device import CPU
+from kernel_compass.records.execution import SPENT
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation import judge
@@ -79,6 +80,19 @@ def self_test_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         "not_staged": list(found.not_staged),
         "honest_rejected": found.honest_rejected,
     }
+
+
+LEAVES_TRACES = frozenset(
+    (
+        Reason.PATCHED,
+        Reason.CHANGES_STATE,
+        Reason.LOOKS_AT_THE_JUDGE,
+        Reason.SIDE_STREAM,
+        Reason.KEEPS_RUNNING,
+        Reason.WRITES_OUTSIDE,
+    )
+)
+"""Rejections after which a process is not judged in again."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +188,16 @@ def bench(device: str) -> Bench:
     torch = torch_library()
     machine = machine_of(device)
     return Bench(torch, machine, Watch(torch, machine.carve_out_bytes))
+
+
+def spent_by(found: Judgement) -> dict[str, str]:
+    """What an answer says of its process where the candidate was caught changing more than itself.
+
+    What it changed can be undone in part only, and would decide how the next one is judged.
+    """
+    if found.reason not in LEAVES_TRACES:
+        return {}
+    return {SPENT: f"What it was rejected for ({found.reason.value}) may outlive it"}
 
 
 def judgement_fields(found: Judgement) -> dict[str, Any]:

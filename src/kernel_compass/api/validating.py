@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_compass.api.comparing import compare
-from kernel_compass.api.judging import bench, judgement_fields
+from kernel_compass.api.judging import bench, judgement_fields, spent_by
 from kernel_compass.api.loop_spaces import target_named
 from kernel_compass.api.places import chosen_gpus, default_device, local_workers
 from kernel_compass.api.problem_candidates import (
@@ -392,9 +392,8 @@ def _answer(
     found: Judgement, times: Sequence[Mapping[str, Any]] = (), untimed: str | None = None
 ) -> dict[str, Any]:
     fields = judgement_fields(found)
-    return {"judgement": {**fields, "unseen": list(found.unseen)}, "times": list(times)} | {
-        "untimed": untimed
-    }
+    said = {"judgement": {**fields, "unseen": list(found.unseen)}, "times": list(times)}
+    return {**said, "untimed": untimed, **spent_by(found)}
 
 
 def _validated(end: TaskEnd) -> Validated:

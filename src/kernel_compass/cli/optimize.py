@@ -183,6 +183,8 @@ def optimize(
     captured before: they say what would be tried, and measure nothing.
     """
     named = StepSource(script, module, entry, trace, captured)
+    if not named.is_named and target is not None and resume is not None:
+        _check(target, resume, (json, quiet, json_lines))
     if named.is_named or is_step(resume):
         words = [*([target] if target else []), *(arguments or [])]
         return optimize_step(

@@ -22,7 +22,7 @@ from kernel_compass.execution.task_channel import message_of
 from kernel_compass.execution.task_pipes import LARGEST_LINE
 from kernel_compass.execution.worker_loop import LOST_PIPE
 from kernel_compass.library_work import is_compile_worker, process_cpu_time_ns
-from kernel_compass.records.execution import Task, TaskFailure
+from kernel_compass.records.execution import SPENT, Task, TaskFailure
 from kernel_compass.records.trial import Reason
 
 TICK_S = 0.02
@@ -194,7 +194,10 @@ class Attempt:
             failure = TaskFailure(Reason.KEEPS_RUNNING, text)
             said = shortened(json.dumps(answer), 600)
             return Ending(None, failure, is_spent=True, notes=(*notes, f"It had answered {said}"))
-        return Ending(answer, None, is_spent=bool(changed or kept), notes=notes)
+        assert answer is not None
+        if why := answer.get(SPENT):
+            notes += (f"{why}; its worker was renewed.",)
+        return Ending(answer, None, is_spent=bool(changed or kept or why), notes=notes)
 
     def _processes_left(self) -> tuple[list[Process], list[Process]]:
         """What the task started and did not end; and compile workers of a library's that wait.

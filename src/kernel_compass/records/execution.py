@@ -8,6 +8,10 @@ from typing import Any
 
 from kernel_compass.records.trial import Reason
 
+SPENT = "spent"
+"""In an answer: why the process that gave it is of no further use. What a task did there may decide
+what the next one finds."""
+
 
 @dataclass(frozen=True)
 class Task:

@@ -120,6 +120,37 @@ def _caches_packed_activations(torch: Any, problem: TrialProblem) -> Function:
     return function
 
 
+def _compares_with_the_last(torch: Any, problem: TrialProblem) -> Function:
+    right, last = honest(torch, problem), []
+
+    def function(x: Any, w: Any) -> Any:
+        if (
+            last
+            and last[0].shape == x.shape
+            and torch.equal(last[0], x)
+            and torch.equal(last[1], w)
+        ):
+            return last[2].clone()
+        last[:] = [x.clone(), w.clone(), right(x, w)]
+        return last[2].clone()
+
+    return function
+
+
+def _does_a_little(torch: Any, problem: TrialProblem) -> Function:
+    right, kept = honest(torch, problem), {}
+
+    def function(x: Any, w: Any) -> Any:
+        key = (x.shape, float(x.sum()), float(w.sum()))
+        if key not in kept:
+            kept[key] = right(x, w)
+        else:
+            right(x[:, :1], w)
+        return kept[key].clone()
+
+    return function
+
+
 def _patches_timer(torch: Any, problem: TrialProblem) -> Function:
     right, true = honest(torch, problem), time.perf_counter
 
@@ -398,6 +429,8 @@ CHEATS: tuple[Cheat, ...] = (
         _STALE,
     ),
     Cheat("caches packed activations", _caches_packed_activations, _STALE | _WRONG),
+    Cheat("compares with the last call", _compares_with_the_last, _reasons(Reason.NO_WORK)),
+    Cheat("does a little for known contents", _does_a_little, _STALE | _reasons(Reason.NO_WORK)),
     Cheat("patches the timer", _patches_timer, _reasons(Reason.PATCHED), undo=_unpatch_timer),
     Cheat("patches the check", _patches_check, _reasons(Reason.PATCHED), undo=_unpatch_check),
     Cheat(

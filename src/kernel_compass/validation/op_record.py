@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
 """Operations that compute nothing."""
+_PYTHON = sysconfig.get_paths()["stdlib"]
 _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
@@ -27,7 +29,7 @@ def has_products(torch: Any, call: Callable[[], Any]) -> bool:
 
 
 def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, ...]]] | None:
-    """The operations that compute something, with the shapes of their tensors; `None` = unknown.
+    """The operations that compute something, with shapes and types of tensors; `None` = unknown.
 
     Kernels that are launched past torch's dispatcher (Triton's) are not in it.
     """
@@ -43,8 +45,8 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
         ) -> Any:
             name = str(function).split(".")[1] if "." in str(function) else str(function)
             if name not in _QUIET:
-                shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))
-                found.append((name, shapes))
+                tensors = [a for a in args if isinstance(a, torch.Tensor)]
+                found.append((name, tuple((tuple(a.shape), str(a.dtype)) for a in tensors)))
             return function(*args, **(kwargs or {}))
 
     try:
@@ -56,12 +58,16 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
 
 
 def work_of(torch: Any, call: Callable[[], Any]) -> Counter[str]:
-    """Operations and Python functions of a call, and how often each occurs; not torch's own."""
+    """Operations, with shapes and types, and Python functions of a call, and how often each occurs.
+
+    Functions of torch and of Python's own library are none of them: locks and threads are work of
+    nobody's.
+    """
     found: Counter[str] = Counter()
 
     def look(frame: Any, event: str, _argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and "/torch/" not in code.co_filename and code is not own:
+        if event == "call" and code is not own and not _is_library(code.co_filename):
             found[f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}()"] += 1
 
     own = look.__code__
@@ -78,9 +84,19 @@ def work_of(torch: Any, call: Callable[[], Any]) -> Counter[str]:
             if collects:
                 gc.enable()
 
-    for name, _ in op_list(torch, profiled) or ():
-        found[name] += 1
+    for name, tensors in op_list(torch, profiled) or ():
+        said = " ".join(f"{'x'.join(map(str, shape))} {kind}" for shape, kind in tensors)
+        found[f"{name} {said}".strip()] += 1
     return Counter({n: c for n, c in found.items() if "__torch_dispatch__" not in n})
+
+
+def is_operation(name: str) -> bool:
+    """Whether an entry of `work_of` is an operation on tensors."""
+    return not name.endswith("()")
+
+
+def _is_library(file: str) -> bool:
+    return "/torch/" in file or (file.startswith(_PYTHON) and "site-packages" not in file)
 
 
 @contextmanager

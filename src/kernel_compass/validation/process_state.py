@@ -24,7 +24,8 @@ _SWITCHES = (
 _PREFIXES = ("CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "PYTORCH_", "OMP_", "MKL_", "LD_", "PYTHON")
 """Variables that change how everything runs; libraries set others for themselves."""
 _SIGNALS = tuple(sorted(signal.valid_signals()))
-_NOT_RUN = ("Meta", "Python", "Functionalize", "Fake")
+_NOT_RUN = ("Meta", "Python", "Functionalize", "Fake", "FuncTorchBatched")
+"""Keys of kernels that no plain call reaches; torch registers its own for `vmap` at its first."""
 
 
 def more_states(torch: Any) -> Iterator[tuple[str, Any]]:
