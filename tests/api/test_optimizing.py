@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -30,7 +29,7 @@ from kernel_compass.optimizer.dispatch_file import read_table
 from kernel_compass.optimizer.ledger import read_study
 from kernel_compass.optimizer.ledger_memory import RejectionMemory, idea_key
 from kernel_compass.records.execution import TaskEnd, TaskFailure
-from kernel_compass.records.loop import LoopOptions, Stage, Why
+from kernel_compass.records.loop import LoopOptions, Why
 from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
 from kernel_compass.records.study import StudyState
 from kernel_compass.records.trial import Action, Candidate, Outcome, Proposal, Reason, Trial
@@ -194,9 +193,9 @@ def test_a_workload_is_wrongly_accepted_once_in_twenty_over_all_its_looks(run, r
     options = LoopOptions(rounds=rounds, finalists=finalists, patience=100)
     found = run(recording(near), options=options)
     looked = [t for t in found.recorded.trials if t.proposal.proposer == "finals"]
-    assert (len(looked) > 1) is (finalists > 1)
+    assert len(looked) == finalists
     levels = [one.speedup.confidence for t in looked for one in t.results]
-    assert levels == pytest.approx([1 - 0.05 / (rounds * len(looked))] * len(levels))
+    assert levels == pytest.approx([1 - 0.05 / (rounds * finalists)] * len(levels))
 
 
 def test_proposals_say_why_and_what_they_predict(run):
@@ -285,29 +284,6 @@ def test_another_recording_cannot_go_on_with_a_study(run, tmp_path):
     (tmp_path / "r.json.gz").write_bytes(loop_recording.encode(recording(noise_pct=1.0)))
     with pytest.raises(StudyError, match="not the recording"):
         api.resume_study(found.folder.name)
-
-
-def test_a_gpu_that_is_lost_is_said_once(run, monkeypatch):
-    lost = {"GPU-a": "it does not start"}
-    placed = optimizing.placed
-
-    @contextmanager
-    def losing(request, study):
-        with placed(request, study) as place:
-            place.lost = lambda: dict(lost)
-            yield place
-
-    def tell(event):
-        said.append((event.stage, event.text))
-        if event.trial is not None:
-            lost["GPU-b"] = "its worker does not end"
-
-    said = []
-    monkeypatch.setattr(optimizing, "placed", losing)
-    run(tell=tell, trials=3)
-    texts = [text for stage, text in said if stage is Stage.PLACE]
-    assert said[0] == (Stage.PLACE, "nothing runs on GPU-a any more: it does not start")
-    assert texts[1:] == ["nothing runs on GPU-b any more: its worker does not end"]
 
 
 def test_accepted_entries_go_into_a_table_and_out_again(run, tmp_path):

@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 from execution.executor_conformance import ExecutorConformance, run, task
 
-from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
-from kernel_compass.execution import local_executor
+from kernel_compass.errors import MeasurementError, UsageError
 from kernel_compass.execution.bounds import Bounds
 from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.process_table import processes
 from kernel_compass.execution.worker_mark import mark_of
-from kernel_compass.records.execution import TaskEnd
 
 ROOT = Path(__file__).parents[2]
 
@@ -152,41 +150,6 @@ def test_workers_that_do_not_start_are_said_and_not_left(tmp_path, monkeypatch):
             tmp_path / "s", preload=["hangs"], study="breaks", bounds=Bounds(start_timeout_s=1.0)
         )
     assert none_left("breaks")
-
-
-class FakeSlot:
-    """Starts after the delay that its GPU is called by, or does not: `0.2 bad`."""
-
-    def __init__(self, name, study, folder, variables, *_):
-        delay, _, bad = variables["CUDA_VISIBLE_DEVICES"].partition(" ")
-        time.sleep(float(delay))
-        if bad:
-            raise MeasurementError(MeasurementCause.WORKER_DIED, f"no start at {delay}", "")
-        self.name, self.missing, self.fault = name, {}, None
-
-    def run(self, task, _is_cancelled):
-        return TaskEnd(task.identifier, {}, None, 0.0, self.name)
-
-    def close(self):
-        pass
-
-
-@pytest.mark.parametrize("order", [("0", "0.2 bad"), ("0.2", "0 bad"), ("0 bad", "0.2")])
-def test_a_gpu_that_does_not_start_is_lost_whichever_is_first(tmp_path, monkeypatch, order):
-    monkeypatch.setattr(local_executor, "Slot", FakeSlot)
-    with LocalExecutor(tmp_path, gpus=order) as executor:
-        (bad,) = [one for one in order if "bad" in one]
-        assert list(executor.lost) == [bad]
-        assert executor.lost[bad].startswith("no start at")
-        assert executor.capacity == 1
-        assert run(executor, task("t", "look"))["t"].answer == {}
-
-
-@pytest.mark.parametrize("order", [("0.2 bad", "0 bad"), ("0 bad", "0.2 bad")])
-def test_where_no_gpu_starts_the_first_is_said(tmp_path, monkeypatch, order):
-    monkeypatch.setattr(local_executor, "Slot", FakeSlot)
-    with pytest.raises(MeasurementError, match=f"no start at {order[0].split()[0]}"):
-        LocalExecutor(tmp_path, gpus=order)
 
 
 OWNER = """

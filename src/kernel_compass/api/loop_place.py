@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,8 +57,6 @@ class Place:
     calibration: str | None
     spaces: Spaces = field(default_factory=dict)
     keeps_memory: bool = False
-    lost: Callable[[], Mapping[str, str]] = dict
-    """GPUs on which nothing runs any more, and why."""
 
 
 @contextmanager
@@ -73,9 +71,7 @@ def placed(request: StudyRequest, study: str) -> Iterator[Place]:
             found = "On a CPU nothing is timed."
             raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
         with local_workers(device, study) as (executor, inside):
-            place = _surveyed(request, executor, inside)
-            place.lost = lambda: executor.lost
-            yield place
+            yield _surveyed(request, executor, inside)
 
 
 def _recorded(request: StudyRequest, device: str) -> Place:

@@ -24,8 +24,6 @@ _CANCELLED = TaskFailure(Reason.CANCELLED, "It was cancelled before it began.")
 class LocalExecutor:
     """Tasks in workers of this machine; each `Executor` method is as the protocol says.
 
-    A worker that cannot be started, or not renewed, is lost (`lost`), and the others go on.
-
     Args:
         folder: workers write below it, each to a folder of its own.
         gpus: one worker each, by what `CUDA_VISIBLE_DEVICES` calls it (number or UUID).
@@ -35,7 +33,7 @@ class LocalExecutor:
         bounds: of each worker.
 
     Raises:
-        MeasurementError: no worker can be started.
+        MeasurementError: workers cannot be started.
         UsageError: no worker is asked for.
     """
 
@@ -61,9 +59,7 @@ class LocalExecutor:
         """Identifiers; whether they are cancelled."""
         self._ends: deque[TaskEnd] = deque()
         self._slots: dict[int, Slot] = {}
-        self._places = places
-        self._lost: dict[int, BaseException] = {}
-        """Slots that cannot go on, and why; in order of their loss."""
+        self._fault: BaseException | None = None
         self._is_closed = False
         self._threads = [
             threading.Thread(
@@ -91,12 +87,6 @@ class LocalExecutor:
     def capacity(self) -> int:
         """Tasks that run at once."""
         return len(self._slots)
-
-    @property
-    def lost(self) -> dict[str, str]:
-        """GPUs, or workers without one, on which nothing runs any more, and why."""
-        with self._changed:
-            return {self._name_of(number): str(error) for number, error in self._lost.items()}
 
     @property
     def missing(self) -> dict[str, str]:
@@ -184,9 +174,9 @@ class LocalExecutor:
         except BaseException:
             self.close()
             raise
-        if not self._slots:
+        if self._fault is not None:
             self.close()
-            raise self._lost[min(self._lost)]
+            raise self._fault
 
     def _serve(
         self,
@@ -199,30 +189,25 @@ class LocalExecutor:
         memory_bytes: int,
     ) -> None:
         """What a slot's thread does, from its start to its end."""
+        slot = None
         variables = {"CUDA_VISIBLE_DEVICES": gpu}
         try:
-            slot = Slot(f"local/{number}", study, folder, variables, preload, bounds, memory_bytes)
-        except BaseException as error:
-            self._started(number, error)
-            return
-        self._started(number, slot)
-        try:
+            try:
+                slot = Slot(
+                    f"local/{number}", study, folder, variables, preload, bounds, memory_bytes
+                )
+                self._slots[number] = slot
+            finally:
+                with self._changed:
+                    self._starting -= 1
+                    self._changed.notify_all()
             while (task := self._next()) is not None:
                 self._run(slot, task)
         except BaseException as error:  # of the slot, and of no task
             self._lose(number, error)
         finally:
-            slot.close()
-
-    def _started(self, number: int, found: Slot | BaseException) -> None:
-        """How one start ended; what follows is decided once all have."""
-        with self._changed:
-            if isinstance(found, BaseException):
-                self._lost[number] = found
-            else:
-                self._slots[number] = found
-            self._starting -= 1
-            self._changed.notify_all()
+            if slot is not None:
+                slot.close()
 
     def _next(self) -> Task | None:
         with self._changed:
@@ -256,18 +241,14 @@ class LocalExecutor:
         """A slot that cannot go on: the others do; without any, the next to wait is told."""
         with self._changed:
             self._slots.pop(number, None)
-            self._lost[number] = error
+            if self._starting or not self._slots:
+                self._fault = error
             self._changed.notify_all()
 
     def _raise_fault(self) -> None:
-        if not self._slots and not self._is_closed:
-            last = next(reversed(self._lost))
+        if self._fault is not None and not self._slots and not self._is_closed:
             raise MeasurementError(
                 MeasurementCause.WORKER_DIED,
-                f"No worker is left; the last was lost on {self._name_of(last)}: "
-                f"{self._lost[last]}",
+                f"No worker is left: {self._fault}",
                 "Look at `nvidia-smi` and `dmesg`, then run it again.",
-            ) from self._lost[last]
-
-    def _name_of(self, number: int) -> str:
-        return self._places[number] or f"local/{number}"
+            ) from self._fault

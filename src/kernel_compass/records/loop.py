@@ -92,8 +92,6 @@ class Stage(StrEnum):
 
     PROOF = "proof"
     """The judge proves itself, once an environment."""
-    PLACE = "place"
-    """Where it runs: a GPU that was lost."""
     BASELINE = "baseline"
     SELECT = "select"
     STATIC = "static"
