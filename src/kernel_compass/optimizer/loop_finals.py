@@ -251,10 +251,8 @@ class Finals:
     def _end(self, one: Finalist, trial: Trial, entries: Sequence[Any] = ()) -> None:
         self._book.end(trial, entries)
         if self._setup.memory is not None and self._setup.idea is not None:
-            outdone = trial.reason is Reason.NOT_FASTER  # right, and faster than the baseline
-            if not outdone:
-                idea = self._setup.idea(one.work.workload, one.proposal.candidate)
-                self._setup.memory.remember(idea, trial, self._book.study)
+            idea = self._setup.idea(one.work.workload, one.proposal.candidate)
+            self._setup.memory.remember(idea, trial, self._book.study)
         self._say(line_of(trial), trial)
 
     def _say(self, text: str, trial: Trial | None = None) -> None:
@@ -293,7 +291,7 @@ def _finalists(work: Work, setup: LoopSetup, held: Sequence[Proposal]) -> list[P
 
 
 def _outdone(trial: Trial, detail: str) -> Trial:
-    return replace(trial, outcome=Outcome.REJECTED, reason=Reason.NOT_FASTER, detail=detail)
+    return replace(trial, outcome=Outcome.REJECTED, reason=Reason.OUTDONE, detail=detail)
 
 
 def _judged(one: Finalist, end: TaskEnd) -> Trial:
