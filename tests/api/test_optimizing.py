@@ -29,7 +29,7 @@ from kernel_compass.optimizer.dispatch_file import read_table
 from kernel_compass.optimizer.ledger import read_study
 from kernel_compass.optimizer.ledger_memory import RejectionMemory, idea_key
 from kernel_compass.records.execution import TaskEnd, TaskFailure
-from kernel_compass.records.loop import LoopOptions, Why
+from kernel_compass.records.loop import LoopOptions, Stage, Why
 from kernel_compass.records.problem import ProblemDescription, ProblemWorkload
 from kernel_compass.records.study import StudyState
 from kernel_compass.records.trial import Action, Candidate, Outcome, Proposal, Reason, Trial
@@ -287,6 +287,22 @@ def test_another_recording_cannot_go_on_with_a_study(run, tmp_path):
     (tmp_path / "r.json.gz").write_bytes(loop_recording.encode(recording(noise_pct=1.0)))
     with pytest.raises(StudyError, match="not the recording"):
         api.resume_study(found.folder.name)
+
+
+def test_every_stage_says_how_far_the_run_is(run):
+    events = []
+    found = run(tell=events.append, trials=20, minutes=60)
+    names = {one.workload for one in found.recorded.accepted}
+    late = [e for e in events if e.stage in (Stage.FINALS, Stage.ENDED)]
+    assert {e.stage for e in late} == {Stage.FINALS, Stage.ENDED}
+    for event in late:
+        assert (event.done, event.planned) == (20, 20)
+        assert event.left_s is not None and event.left_s > 0
+        assert set(event.best) == names
+    assert {one.outcome for one in late[0].best.values()} == {Outcome.SCREENED}
+    assert dict(late[-1].best) == {one.workload: one for one in found.recorded.accepted}
+    dones = [event.done for event in events]
+    assert dones == sorted(dones)
 
 
 def test_accepted_entries_go_into_a_table_and_out_again(run, tmp_path):
