@@ -92,6 +92,15 @@ def test_tokens_pick_the_entry_and_others_are_torchs_own(used, stand_in):
         assert (f"no entry is for {tokens} tokens" in found.reason) == (tokens not in (1, 16))
 
 
+def test_what_a_handle_remembers_of_token_counts_is_bounded(used, monkeypatch):
+    monkeypatch.setattr("kernel_compass.api.dispatch.MOST_CHOSEN", 8)
+    _, handle, _ = used
+    for _ in range(2):
+        said = [handle.explain(tokens).implementation for tokens in range(1, 40)]
+        assert [i for i, one in enumerate(said, 1) if one == "stand_in"] == [1, 16]
+        assert len(handle._chosen) <= 8
+
+
 def test_ranges_and_the_better_of_two(stand_in):
     other = Doubled("other")
     table = table_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -197,6 +196,9 @@ def test_a_workload_is_wrongly_accepted_once_in_twenty_over_all_its_looks(run, r
     assert (len(looked) > 1) is (finalists > 1)
     levels = [one.speedup.confidence for t in looked for one in t.results]
     assert levels == pytest.approx([1 - 0.05 / (rounds * len(looked))] * len(levels))
+    reasons = {t.reason for t in looked}
+    assert reasons <= {None, Reason.OUTDONE}
+    assert (Reason.OUTDONE in reasons) is (finalists > 1)
 
 
 def test_proposals_say_why_and_what_they_predict(run):
@@ -287,27 +289,20 @@ def test_another_recording_cannot_go_on_with_a_study(run, tmp_path):
         api.resume_study(found.folder.name)
 
 
-def test_a_gpu_that_is_lost_is_said_once(run, monkeypatch):
-    lost = {"GPU-a": "it does not start"}
-    placed = optimizing.placed
-
-    @contextmanager
-    def losing(request, study):
-        with placed(request, study) as place:
-            place.lost = lambda: dict(lost)
-            yield place
-
-    def tell(event):
-        said.append((event.stage, event.text))
-        if event.trial is not None:
-            lost["GPU-b"] = "its worker does not end"
-
-    said = []
-    monkeypatch.setattr(optimizing, "placed", losing)
-    run(tell=tell, trials=3)
-    texts = [text for stage, text in said if stage is Stage.PLACE]
-    assert said[0] == (Stage.PLACE, "nothing runs on GPU-a any more: it does not start")
-    assert texts[1:] == ["nothing runs on GPU-b any more: its worker does not end"]
+def test_every_stage_says_how_far_the_run_is(run):
+    events = []
+    found = run(tell=events.append, trials=20, minutes=60)
+    names = {one.workload for one in found.recorded.accepted}
+    late = [e for e in events if e.stage in (Stage.FINALS, Stage.ENDED)]
+    assert {e.stage for e in late} == {Stage.FINALS, Stage.ENDED}
+    for event in late:
+        assert (event.done, event.planned) == (20, 20)
+        assert event.left_s is not None and event.left_s > 0
+        assert set(event.best) == names
+    assert {one.outcome for one in late[0].best.values()} == {Outcome.SCREENED}
+    assert dict(late[-1].best) == {one.workload: one for one in found.recorded.accepted}
+    dones = [event.done for event in events]
+    assert dones == sorted(dones)
 
 
 def test_accepted_entries_go_into_a_table_and_out_again(run, tmp_path):

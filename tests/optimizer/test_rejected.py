@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import sqlite3
+import time
 from dataclasses import replace
 
 import pytest
 from optimizer.study_samples import H200, proposal, trial
 
 from kernel_compass.errors import StudyError, UsageError
+from kernel_compass.optimizer import ledger_memory
 from kernel_compass.optimizer.ledger_memory import NOT_KEPT, RejectionMemory
 from kernel_compass.records.dispatch import GpuModel
 from kernel_compass.records.profile import Regime
@@ -112,10 +115,33 @@ def test_damage_is_found_or_harmless_and_nothing_is_overwritten(memory):
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         memory.path.write_bytes(data)
         try:
-            assert memory.all() == said
+            assert RejectionMemory(memory.path).all() == said
         except StudyError as error:
             assert error.remedy
         assert memory.path.read_bytes() == data
+
+
+def test_the_whole_file_is_looked_through_once_as_long_as_it_is_the_same(memory, monkeypatch):
+    """It takes time with the number of rows, and a recall comes before every screen."""
+    memory.remember(IDEA, trial(1), "s")
+    asked, connect = [], sqlite3.connect
+
+    def traced(*words, **named):
+        connection = connect(*words, **named)
+        connection.set_trace_callback(asked.append)
+        return connection
+
+    monkeypatch.setattr(ledger_memory.sqlite3, "connect", traced)
+    other = RejectionMemory(memory.path)
+    for number in range(3):
+        assert other.recall(IDEA) is not None
+        other.remember(replace(IDEA, workload=f"w{number}"), trial(1), "s")
+    assert sum("integrity_check" in text for text in asked) == 1
+    time.sleep(0.02)  # longer than a file's time is coarse
+    memory.remember(replace(IDEA, workload="by another"), trial(1), "s")
+    asked.clear()
+    assert other.recall(IDEA) is not None
+    assert sum("integrity_check" in text for text in asked) == 1
 
 
 @pytest.mark.parametrize("content", [b"x" * 5000, b"SQLite format 3\0" + bytes(4080)])

@@ -9,6 +9,7 @@ inputs of the graph, and stay where they are as long as the handle lives.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from kernel_compass.records.workload import Op
 
 FALLBACK = "torch"
 """What `Explanation.implementation` says where the product is torch's own."""
+MOST_CHOSEN = 4096
+"""Counts of tokens that a handle remembers its choice for."""
+_DEFINING = threading.Lock()
 _NUMBERS = itertools.count(1)
 _HANDLES: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
 
@@ -121,11 +125,15 @@ class Handle:
 
     def _choice(self, tokens: int) -> Packed | None:
         """What computes so many tokens; of several the surest."""
-        if tokens not in self._chosen:
-            fitting = [one for one in self._packed if one.entry.pattern.covers(tokens)]
-            best = max(fitting, key=lambda one: one.entry.surely, default=None)
-            self._chosen[tokens] = best
-        return self._chosen[tokens]
+        known = self._chosen
+        if tokens in known:
+            return known[tokens]
+        if len(known) >= MOST_CHOSEN:
+            known = self._chosen = {}  # not cleared: another thread may be reading it
+        fitting = [one for one in self._packed if one.entry.pattern.covers(tokens)]
+        best = max(fitting, key=lambda one: one.entry.surely, default=None)
+        known[tokens] = best
+        return best
 
     def _run(self, a: Tensor) -> Tensor:
         """The product of activations `(H, M, K)` or `(..., K)`."""
@@ -322,9 +330,14 @@ def _shape_linear(x: Tensor, handle: int) -> Tensor:
     return x.new_empty((*x.shape[:-1], p.columns))
 
 
-@cache
 def _operators() -> Any:
     """torch's name space of the operators, which are defined once a process."""
+    with _DEFINING:  # two threads may prepare their first weights at once
+        return _defined_operators()
+
+
+@cache
+def _defined_operators() -> Any:
     torch = torch_library()
     library = torch.library.Library("kernel_compass", "FRAGMENT")
     tag = (torch.Tag.pt2_compliant_tag,)

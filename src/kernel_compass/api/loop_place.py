@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +62,6 @@ class Place:
     calibration: str | None
     spaces: Spaces = field(default_factory=dict)
     keeps_memory: bool = False
-    lost: Callable[[], Mapping[str, str]] = dict
-    """GPUs on which nothing runs any more, and why."""
     notes: tuple[str, ...] = ()
     """What the user should know of the workers."""
 
@@ -81,18 +79,19 @@ def placed(request: StudyRequest, study: str) -> Iterator[Place]:
             raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
         with local_workers(device, study) as (executor, inside):
             place = _surveyed(request, executor, inside)
-            place.lost = lambda: executor.lost
-            place.notes += _swept(executor)
+            place.notes += _of_workers(executor)
             yield place
 
 
-def _swept(executor: LocalExecutor) -> tuple[str, ...]:
-    """What was ended at their start."""
-    return tuple(
+def _of_workers(executor: LocalExecutor) -> tuple[str, ...]:
+    """What was ended or lost at their start."""
+    swept = [
         f"ended process {one.pid}, which the study {one.study} left when its process "
         f"{one.owner} died: {shortened(one.command)}"
         for one in executor.swept
-    )
+    ]
+    lost = [f"{name} runs nothing: {why}" for name, why in executor.lost.items()]
+    return (*swept, *lost)
 
 
 def _recorded(request: StudyRequest, device: str) -> Place:

@@ -204,7 +204,6 @@ def _run(
         RejectionMemory() if place.keeps_memory else None,
         calibration(place.calibration).c_eff_bytes.value if place.calibration else None,
     )
-    told = _tell_lost(place, (), tell)
     try:
         end = run_loop(setup, place.executor, ledger, time.monotonic, tell, began)
     except BaselineFailed as error:
@@ -213,17 +212,7 @@ def _run(
             f"The baseline of {error.workload} cannot be timed: {error.failure.detail}",
             f"Mend it, then `kernel-compass optimize --resume {study}`.",
         ) from None
-    finally:
-        _tell_lost(place, told, tell)
     return Optimized(ledger.recorded, ledger.folder, end)
-
-
-def _tell_lost(place: Place, told: Sequence[str], tell: Tell) -> list[str]:
-    """Say which GPUs are not worked on, those not said already; all that are lost."""
-    lost = place.lost()
-    for name in [one for one in lost if one not in told]:
-        tell(LoopEvent(Stage.PLACE, f"nothing runs on {name} any more: {lost[name]}"))
-    return list(lost)
 
 
 def _prove(request: StudyRequest, tell: Tell) -> None:

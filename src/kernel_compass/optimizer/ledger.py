@@ -294,7 +294,8 @@ class Ledger:
             raise _misuse(f"Trial {number} was begun with another candidate or workload")
         if entries and not accepted:
             raise _misuse(f"Trial {number} was not accepted and has entries")
-        study = self._fold.recorded().study.identifier
+        assert self._fold.study is not None, "the first row is the study"
+        study = self._fold.study.identifier
         if any((one.study, one.trial) != (study, number) for one in entries):
             raise _misuse(f"An entry is not of trial {number} of the study {study!r}")
 

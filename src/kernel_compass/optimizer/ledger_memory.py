@@ -28,6 +28,7 @@ APPLICATION = int.from_bytes(b"KCRJ", "big")
 NOT_KEPT = frozenset(
     {
         Reason.CANCELLED,
+        Reason.OUTDONE,
         Reason.TOOL_FAILED,
         Reason.CANNOT_BE_TIMED,  # an unquiet machine gives it, too
         Reason.REMEMBERED,
@@ -57,6 +58,8 @@ class RejectionMemory:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = data_folder() / FILE if path is None else path
+        self._sound: tuple[int, ...] | None = None
+        """The file as it was when SQLite looked through the whole of it."""
 
     def remember(self, idea: Idea, trial: Trial, study: str) -> bool:
         """Keep the rejection of an idea; a later one of the same idea replaces it.
@@ -198,6 +201,7 @@ class RejectionMemory:
                         connection.execute(statement)
                 yield connection
                 connection.execute("COMMIT")
+                self._sound = _seen(self.path)
             except BaseException:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
@@ -219,9 +223,14 @@ class RejectionMemory:
             raise StudyError(found, "It was left as it is; set KERNEL_COMPASS_HOME elsewhere.")
         if version > VERSION:
             raise newer(str(self.path), f"{NAME}/{version}", f"{NAME}/{VERSION}")
-        said = [text for (text,) in connection.execute("PRAGMA integrity_check")]
-        if version != VERSION or said != ["ok"]:
-            raise self._damaged(f"its version is {version}, SQLite says: {said[0]}")
+        if version != VERSION:
+            raise self._damaged(f"its version is {version}")
+        seen = _seen(self.path)
+        if seen != self._sound:  # it takes time with the number of rows
+            said = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+            if said != ["ok"]:
+                raise self._damaged(f"SQLite says: {said[0]}")
+            self._sound = seen
         return True
 
     def _damaged(self, what: str) -> StudyError:
@@ -241,6 +250,12 @@ def idea_key(idea: Idea) -> str:
         raise StudyError(f"An idea cannot be remembered: {error}.", remedy) from None
     found["regimes"] = sorted(found["regimes"])
     return hashlib.sha256(compact(found)).hexdigest()
+
+
+def _seen(path: Path) -> tuple[int, ...]:
+    """What changes with the contents of a file."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _digest(key: Any, text: str) -> str:

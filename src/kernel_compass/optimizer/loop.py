@@ -1,7 +1,14 @@
-"""Stages 3 to 5: select, propose, screen, hold out; pure but for what it asks an executor.
+"""Stages 3 to 5: select, propose, screen, hold out.
 
-It knows no torch, no process and no clock but the one it is given: with an executor that plays a
-recording back, the same loop runs without a machine, and gives the same study to the byte.
+It knows no torch, no process and no clock but the one it is given. What it does hangs on what it
+is asked for, on the answers of an executor, on what the ledger holds already, and on the memory of
+rejected ideas where there is one: with an executor that plays a recording back, and no memory, it
+runs without a machine and gives the same study to the byte.
+
+The stages share a `Work` for each workload: compiling takes configurations out of its spaces,
+screens fill what was tried and the best, the hold-out what is accepted. What counters say goes
+from `Diagnosing`, which is asked before each round, to `Rules` by `Findings`. `LoopSetup` stays as
+it is.
 """
 
 from __future__ import annotations
@@ -10,14 +17,16 @@ from collections.abc import Callable, Mapping
 
 from kernel_compass.optimizer.fewer_bytes import fewer_bytes
 from kernel_compass.optimizer.ledger import Ledger
-from kernel_compass.optimizer.loop_answers import baseline_of
+from kernel_compass.optimizer.loop_answers import baseline_of, line_of
 from kernel_compass.optimizer.loop_book import Book
 from kernel_compass.optimizer.loop_budget import LoopBudget
 from kernel_compass.optimizer.loop_diagnosing import Diagnosing
 from kernel_compass.optimizer.loop_finals import Finals
-from kernel_compass.optimizer.loop_screening import Screening, Work, line_of
+from kernel_compass.optimizer.loop_screening import Screening
 from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
 from kernel_compass.optimizer.loop_static import prune_spaces
+from kernel_compass.optimizer.loop_telling import Teller
+from kernel_compass.optimizer.loop_work import Work
 from kernel_compass.optimizer.paying import objection
 from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.optimizer.selecting import select
@@ -26,7 +35,6 @@ from kernel_compass.records.loop import (
     Baseline,
     FewerBytes,
     LoopEnd,
-    LoopEvent,
     RegimeTime,
     Stage,
     Why,
@@ -75,12 +83,13 @@ class Loop:
         tell: Tell = lambda _: None,
         began: float | None = None,
     ) -> None:
-        self._setup, self._executor, self._tell = setup, executor, tell
+        self._setup, self._executor = setup, executor
         self._ledger, self._book = ledger, Book(ledger)
         self._budget = LoopBudget(setup.request.limits, setup.options, clock, began)
         self._baselines: dict[str, Baseline] = {}
         self._selected: tuple[Selected, ...] = ()
         self._works: list[Work] = []
+        self._teller = Teller(tell, self._budget, self._works)
 
     def run(self) -> LoopEnd:
         """Run to the end; Ctrl-C ends it in good order.
@@ -113,6 +122,7 @@ class Loop:
             self._executor,
             self._book,
             self._budget,
+            self._works,
             findings,
             lambda text: self._say(Stage.DIAGNOSE, text),
         )
@@ -123,12 +133,12 @@ class Loop:
             self._budget,
             proposers,
             self._works,
-            self._tell,
+            self._teller,
             diagnosing.look,
         )
         why = screening.run()
         self._book.drop_pending(finals=False)
-        finals = Finals(self._setup, self._executor, self._book, self._tell)
+        finals = Finals(self._setup, self._executor, self._book, self._teller)
         finals.run(self._works, self._budget.has_room)
         self._book.drop_pending()
         return why
@@ -225,7 +235,7 @@ class Loop:
         self._say(Stage.STATIC, text, trial)
 
     def _say(self, stage: Stage, text: str, trial: Trial | None = None) -> None:
-        self._tell(LoopEvent(stage, text, trial, left_s=self._budget.left_s))
+        self._teller.say(stage, text, trial)
 
 
 def _floors(work: Work) -> list[tuple[RegimeTime, float | None]]:

@@ -86,6 +86,16 @@ def results_text(results: Sequence[RegimeResult]) -> str:
     return ", ".join(f"{r.regime.value} {speedup_text(r.speedup.estimate)}" for r in results)
 
 
+def line_of(trial: Trial) -> str:
+    """How a trial ended, in a line."""
+    c = trial.proposal.candidate
+    config = " ".join(f"{key}={value}" for key, value in sorted(c.config.items()) if value != "")
+    what = " ".join(filter(None, (c.implementation, c.format, config)))
+    verdict = trial.outcome.value if trial.reason is None else trial.reason.value
+    said = results_text(trial.results) if trial.reason is None else trial.detail
+    return f"{trial.number:>4} {trial.workload}  {what}  {verdict}: {said}"
+
+
 def _verdict(
     answer: Mapping[str, Any], results: Sequence[RegimeResult], minimum_effect: float
 ) -> tuple[Reason | None, str]:

@@ -58,20 +58,26 @@ class LoopBudget:
         return max(60 * self._limits.minutes - (self._clock() - self._start), 0.0)
 
     @property
+    def most_trials(self) -> int | None:
+        """Screens of the whole study; `None` = there is no limit."""
+        return self._limits.trials
+
+    @property
     def trials_left(self) -> int | None:
         """Screens that are left; `None` = there is no limit."""
         return None if self._limits.trials is None else max(self._limits.trials - self.trials, 0)
 
-    def over(self, finalists: int) -> Why | None:
-        """Why no more is screened, with so many finalists waiting; `None` = go on."""
+    def over(self, workloads: int) -> Why | None:
+        """Why no more is screened, with finalists of so many waiting; `None` = go on."""
         if self.trials_left == 0:
             return Why.TRIALS
         left = self.left_s
-        if left is None:
-            return None
-        assert self._limits.minutes is not None
-        share = self._options.finals_share * 60 * self._limits.minutes
-        return Why.MINUTES if left <= max(self.finals_s(finalists), share) else None
+        return Why.MINUTES if left is not None and left <= self.kept_s(workloads) else None
+
+    def kept_s(self, workloads: int) -> float:
+        """What is kept for the hold-out, with finalists of so many workloads waiting."""
+        share = self._options.finals_share * 60 * (self._limits.minutes or 0.0)
+        return max(self.finals_s(workloads * self._options.finalists), share)
 
     def has_room(self, finalists: int) -> bool:
         """Whether a hold-out of so many still fits into the minutes."""

@@ -8,8 +8,8 @@ from typing import Any
 from kernel_compass.optimizer.loop_answers import geometric_mean
 from kernel_compass.optimizer.loop_book import Book
 from kernel_compass.optimizer.loop_budget import COUNTED_S, LoopBudget
-from kernel_compass.optimizer.loop_screening import Work
 from kernel_compass.optimizer.loop_setup import LoopSetup, ends_of
+from kernel_compass.optimizer.loop_work import Work, waiting
 from kernel_compass.optimizer.proposers.findings import Finding, Findings
 from kernel_compass.optimizer.proposers.rules import best_of
 from kernel_compass.records.loop_contracts import Executor
@@ -39,11 +39,12 @@ class Diagnosing:
         executor: Executor,
         book: Book,
         budget: LoopBudget,
+        works: Sequence[Work],
         findings: Findings,
         say: Callable[[str], None],
     ) -> None:
         self._setup, self._executor, self._book = setup, executor, book
-        self._budget, self._findings, self._say = budget, findings, say
+        self._budget, self._works, self._findings, self._say = budget, works, findings, say
         self._is_done = setup.options.counters_share <= 0
 
     def look(self, works: Sequence[Work]) -> None:
@@ -72,7 +73,7 @@ class Diagnosing:
         share = self._setup.options.counters_share
         budget_s = MOST_S if minutes is None else 60 * minutes * share
         if left_s is not None:
-            budget_s = min(budget_s, left_s - self._budget.finals_s(len(chosen)))
+            budget_s = min(budget_s, left_s - self._budget.kept_s(waiting(self._works)))
         count = int((budget_s - COUNTED_S) / (2 * SIDE_S))
         if count < 1:
             return {"unavailable": f"{max(budget_s, 0.0):.0f} s would be all there is for it"}

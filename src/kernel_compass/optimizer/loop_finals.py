@@ -10,16 +10,17 @@ from typing import Any
 from kernel_compass.analysis.hold_out import confirm
 from kernel_compass.errors import MeasurementError
 from kernel_compass.optimizer.hold_out_samples import hold_out_samples
-from kernel_compass.optimizer.loop_answers import gain_of, results_text
+from kernel_compass.optimizer.loop_answers import gain_of, line_of, results_text
 from kernel_compass.optimizer.loop_book import FINALS, Book
 from kernel_compass.optimizer.loop_explaining import explained
 from kernel_compass.optimizer.loop_sanitizing import sanitized
-from kernel_compass.optimizer.loop_screening import Work, line_of
-from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
+from kernel_compass.optimizer.loop_setup import LoopSetup, ends_of
+from kernel_compass.optimizer.loop_telling import Teller
+from kernel_compass.optimizer.loop_work import Work
 from kernel_compass.records.comparison import ComparisonResult, Rejection, Rule, Verdict
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.execution import TaskEnd, TaskFailure
-from kernel_compass.records.loop import LoopEvent, Stage
+from kernel_compass.records.loop import Stage
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.measurement import PairedSamples
 from kernel_compass.records.trial import Outcome, Proposal, Reason, RegimeResult, Trial
@@ -62,10 +63,8 @@ _Samples = Mapping[int, Sequence[PairedSamples] | TaskFailure]
 class Finals:
     """Judges finalists, times them in fresh processes, and accepts the best of each workload."""
 
-    def __init__(self, setup: LoopSetup, executor: Executor, book: Book, tell: Tell) -> None:
-        self._setup, self._executor, self._book, self._tell = setup, executor, book, tell
-        self.best: dict[str, Trial] = {}
-        """The accepted trial of each workload."""
+    def __init__(self, setup: LoopSetup, executor: Executor, book: Book, teller: Teller) -> None:
+        self._setup, self._executor, self._book, self._teller = setup, executor, book, teller
         self._most = 1
 
     def run(self, works: Sequence[Work], has_time: Callable[[int], bool]) -> None:
@@ -77,7 +76,7 @@ class Finals:
         """
         held: dict[str, list[Proposal]] = {work.workload.name: [] for work in works}
         for number in range(self._setup.options.rounds):
-            missing = [work for work in works if work.workload.name not in self.best]
+            missing = [work for work in works if work.accepted is None]
             chosen = [
                 (work, proposal)
                 for work in missing
@@ -98,7 +97,7 @@ class Finals:
                 number, proposed = self._book.begin(work.workload.name, proposal)
                 waiting.append(Finalist(work, number, proposed))
             elif known.outcome is Outcome.ACCEPTED:
-                self.best[work.workload.name] = known
+                work.accepted = known
         judged = self._judge(waiting)
         if self._setup.options.sanitize:
             judged = self._sanitize(judged)
@@ -227,13 +226,13 @@ class Finals:
         ended = [(one, trials[one.number]) for one in judged]
         passed = [row for row in ended if row[1].trial.outcome is Outcome.ACCEPTED]
         passed.sort(key=lambda row: (-(self._asked_gain(row[1].trial)), row[0].number))
-        winner = self.best.get(work.workload.name)
+        winner = work.accepted
         if winner is None and passed:
             one, end = passed[0]
             winner = end.trial
             entry = self._setup.entry(work.workload, winner, end.environment)
+            work.accepted = winner
             self._end(one, winner, entries=[] if entry is None else [entry])
-            self.best[work.workload.name] = winner
         for one, end in ended:
             trial = end.trial
             if winner is not None and trial.number == winner.number:
@@ -252,14 +251,12 @@ class Finals:
     def _end(self, one: Finalist, trial: Trial, entries: Sequence[Any] = ()) -> None:
         self._book.end(trial, entries)
         if self._setup.memory is not None and self._setup.idea is not None:
-            outdone = trial.reason is Reason.NOT_FASTER  # right, and faster than the baseline
-            if not outdone:
-                idea = self._setup.idea(one.work.workload, one.proposal.candidate)
-                self._setup.memory.remember(idea, trial, self._book.study)
+            idea = self._setup.idea(one.work.workload, one.proposal.candidate)
+            self._setup.memory.remember(idea, trial, self._book.study)
         self._say(line_of(trial), trial)
 
     def _say(self, text: str, trial: Trial | None = None) -> None:
-        self._tell(LoopEvent(Stage.FINALS, text, trial, best=dict(self.best)))
+        self._teller.say(Stage.FINALS, text, trial)
 
 
 def _finalists(work: Work, setup: LoopSetup, held: Sequence[Proposal]) -> list[Proposal]:
@@ -294,7 +291,7 @@ def _finalists(work: Work, setup: LoopSetup, held: Sequence[Proposal]) -> list[P
 
 
 def _outdone(trial: Trial, detail: str) -> Trial:
-    return replace(trial, outcome=Outcome.REJECTED, reason=Reason.NOT_FASTER, detail=detail)
+    return replace(trial, outcome=Outcome.REJECTED, reason=Reason.OUTDONE, detail=detail)
 
 
 def _judged(one: Finalist, end: TaskEnd) -> Trial:

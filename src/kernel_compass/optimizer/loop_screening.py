@@ -3,68 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from kernel_compass.optimizer.left_out import left_out
-from kernel_compass.optimizer.loop_answers import gain_of, geometric_mean, results_text, screened
-from kernel_compass.optimizer.loop_book import Book, Key, key_of
+from kernel_compass.optimizer.loop_answers import geometric_mean, line_of, screened
+from kernel_compass.optimizer.loop_book import Book, key_of
 from kernel_compass.optimizer.loop_budget import LoopBudget
-from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
+from kernel_compass.optimizer.loop_setup import LoopSetup, ends_of
+from kernel_compass.optimizer.loop_telling import Teller
+from kernel_compass.optimizer.loop_work import Work, waiting
 from kernel_compass.records.execution import TaskEnd
-from kernel_compass.records.loop import Baseline, LoopEvent, Stage, Why
+from kernel_compass.records.loop import Baseline, Stage, Why
 from kernel_compass.records.loop_contracts import Executor, Proposer
-from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.study import Tell as StrategyTell
-from kernel_compass.records.trial import Outcome, Proposal, Reason, Trial
-
-SEARCH = "search"
-"""The proposer that explores: its points need not look promising."""
-
-
-@dataclass
-class Work:
-    """What is going on at one workload."""
-
-    workload: ProblemWorkload
-    baseline: Baseline
-    spaces: Sequence[CandidateSpace]
-    queue: list[Proposal] = field(default_factory=list)
-    seen: set[Key] = field(default_factory=set)
-    tried: list[Trial] = field(default_factory=list)
-    best: Trial | None = None
-    since_better: int = 0
-    """Screens since the best got better by the minimum effect."""
-    mark: float = 1.0
-    """The gain that counts as the last improvement."""
-    turn: int = 0
-    left_because: str | None = None
-
-    def pick(self) -> Proposal:
-        """The next of the queue: in turns the search's, which may explore, and the most promising
-        of the others, which would starve it else."""
-        searched = [one for one in self.queue if one.proposer == SEARCH]
-        others = [one for one in self.queue if one.proposer != SEARCH]
-        first, second = (searched, others) if self.turn % 2 else (others, searched)
-        self.turn += 1
-        found = (first or second)[0]
-        self.queue.remove(found)
-        return found
-
-    def take_in(self, trial: Trial, minimum_effect: float) -> None:
-        """Learn how a screen ended."""
-        self.tried.append(trial)
-        if trial.reason in (Reason.REMEMBERED, Reason.CANNOT_PAY):
-            return
-        self.since_better += 1
-        gain = gain_of(trial)
-        if trial.outcome is not Outcome.SCREENED or gain is None:
-            return
-        if self.best is None or gain > (gain_of(self.best) or 0.0):
-            self.best = trial
-        if gain >= self.mark * (1 + minimum_effect):
-            self.mark, self.since_better = gain, 0
+from kernel_compass.records.trial import Proposal, Reason, Trial
 
 
 class Screening:
@@ -78,11 +30,11 @@ class Screening:
         budget: LoopBudget,
         proposers: Sequence[Proposer],
         works: Sequence[Work],
-        tell: Tell,
+        teller: Teller,
         before_round: Callable[[Sequence[Work]], None] = lambda _: None,
     ) -> None:
         self._setup, self._executor, self._book = setup, executor, book
-        self._budget, self._proposers, self._works, self._tell = budget, proposers, works, tell
+        self._budget, self._proposers, self._works, self._teller = budget, proposers, works, teller
         self._before_round = before_round
 
     def run(self) -> Why:
@@ -104,8 +56,7 @@ class Screening:
     def _over(self) -> Why | None:
         if self._book.has_finals and self._budget.trials_left != 0:
             return None  # as many as the run before: see _cut
-        waiting = sum(work.best is not None for work in self._works)
-        return self._budget.over(waiting * self._setup.options.finalists)
+        return self._budget.over(waiting(self._works))
 
     def _cut(self, batch: Sequence[tuple[Work, Proposal]]) -> int:
         """How many of a batch are screened: the trials that are left, or what a run screened that
@@ -218,21 +169,7 @@ class Screening:
         return found
 
     def _say(self, text: str, trial: Trial | None = None) -> None:
-        best = {w.workload.name: w.best for w in self._works if w.best is not None}
-        limit = self._setup.request.limits.trials
-        done = self._budget.trials
-        left = self._budget.left_s
-        self._tell(LoopEvent(Stage.SCREEN, text, trial, done, limit, best, left))
-
-
-def line_of(trial: Trial) -> str:
-    """How a trial ended, in a line."""
-    c = trial.proposal.candidate
-    config = " ".join(f"{key}={value}" for key, value in sorted(c.config.items()) if value != "")
-    what = " ".join(filter(None, (c.implementation, c.format, config)))
-    verdict = trial.outcome.value if trial.reason is None else trial.reason.value
-    said = results_text(trial.results) if trial.reason is None else trial.detail
-    return f"{trial.number:>4} {trial.workload}  {what}  {verdict}: {said}"
+        self._teller.say(Stage.SCREEN, text, trial)
 
 
 def _worth(proposal: Proposal, baseline: Baseline) -> float:

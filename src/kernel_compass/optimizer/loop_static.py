@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernel_compass.optimizer.loop_answers import line_of
 from kernel_compass.optimizer.loop_book import Book
-from kernel_compass.optimizer.loop_screening import Work, line_of
 from kernel_compass.optimizer.loop_setup import LoopSetup, ends_of
+from kernel_compass.optimizer.loop_work import Work
 from kernel_compass.optimizer.proposers.predicting import candidate_of
 from kernel_compass.optimizer.search.prune import (
     LIMITS,

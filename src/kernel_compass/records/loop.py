@@ -96,8 +96,6 @@ class Stage(StrEnum):
 
     PROOF = "proof"
     """The judge proves itself, once an environment."""
-    PLACE = "place"
-    """Where it runs: a GPU that was lost."""
     BASELINE = "baseline"
     SELECT = "select"
     STATIC = "static"
@@ -119,9 +117,9 @@ class LoopEvent:
     trial: Trial | None = None
     """The one that ended, where it is about one."""
     done: int = 0
-    """Trials that ended, those not tried among them."""
+    """Screens that ended, those of earlier runs too."""
     planned: int | None = None
-    """... and how many there will be at most; `None` = not known."""
+    """... and how many there will be at most; `None` = there is no such limit."""
     best: Mapping[str, Trial] = field(default_factory=dict)
     """The best of each workload so far: screened, or accepted."""
     left_s: float | None = None

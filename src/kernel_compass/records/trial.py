@@ -114,6 +114,8 @@ class Reason(StrEnum):
     """Slower in a regime that was not asked for."""
     HOLD_OUT = "hold_out"
     """Faster in one process, not shown in fresh ones."""
+    OUTDONE = "outdone"
+    """Confirmed in fresh processes, and another finalist of the workload is faster still."""
     CANNOT_BE_TIMED = "cannot_be_timed"
     # under a tool of its own
     SANITIZER = "sanitizer"
