@@ -183,22 +183,8 @@ def optimize(
     captured before: they say what would be tried, and measure nothing.
     """
     named = StepSource(script, module, entry, trace, captured)
-    if not named.is_named and target is not None and resume is not None:
+    if not named.is_named and resume is not None:
         _check(target, resume, (json, quiet, json_lines))
-    if named.is_named or is_step(resume):
-        words = [*([target] if target else []), *(arguments or [])]
-        return optimize_step(
-            named,
-            words,
-            StepWords(
-                budget, minutes, trials, device or DEVICE, calibration, resume, record, table, yes
-            ),
-            (json, quiet, json_lines),
-        )
-    _check(target, resume, (json, quiet, json_lines))
-    if arguments:
-        raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
-    if resume is not None:
         _check_alone(
             regime=regime,
             tokens=tokens,
@@ -213,6 +199,19 @@ def optimize(
             sanitize=sanitize or None,
             device=device,
         )
+    if named.is_named or is_step(resume):
+        words = [*([target] if target else []), *(arguments or [])]
+        return optimize_step(
+            named,
+            words,
+            StepWords(
+                budget, minutes, trials, device or DEVICE, calibration, resume, record, table, yes
+            ),
+            (json, quiet, json_lines),
+        )
+    _check(target, resume, (json, quiet, json_lines))
+    if arguments:
+        raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
     from kernel_compass import api
     from kernel_compass.api.replaying import study_files
     from kernel_compass.codec.study_document import encode

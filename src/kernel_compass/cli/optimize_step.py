@@ -211,7 +211,5 @@ def _closed(view: Any, found: Any, words: StepWords, json: bool) -> int:
             view.say(f"Written to {place}. Use it: kernel-compass run --with {place} SCRIPT")
             view.say(f"Take it back: kernel-compass revert {name} --table {place}")
         else:
-            view.say(
-                f"Not applied. Apply it: kernel-compass optimize --resume {name} --table {place}"
-            )
+            view.say(f"Not applied. Apply it: kernel-compass apply {name} --table {place}")
     return int(found.exit_code)
