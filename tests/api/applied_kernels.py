@@ -14,7 +14,8 @@ import triton.language as tl
 from api.applied_stand_ins import action, put_on
 
 from kernel_compass.api.actions.patching import layers_left
-from kernel_compass.api.actions.triton_source import source_sha256, tied_to_grid
+from kernel_compass.api.actions.triton_source import tied_to_grid
+from kernel_compass.profiling.step_triton import source_sha256
 
 SEEN = []
 HOOKED = []

@@ -336,6 +336,12 @@ def test_recordings_are_the_same_bytes_and_what_is_none_is_refused(tmp_path):
     for wrong in (b"", b"{}", data[:100], b"\x1f\x8b" + b"x" * 40):
         with pytest.raises(StudyError):
             loop_recording.decode(wrong)
+    twice = loop_recording.encode(recording(workload(1), workload(1)))
+    with pytest.raises(StudyError, match="a workload twice"):
+        loop_recording.decode(twice)
+    fast = loop_recording.encode(recording(workload(1, cold_us=1e-300)))
+    with pytest.raises(StudyError, match=r"a time under 0\.001 us"):
+        loop_recording.decode(fast)
     document = json.dumps({"schema": loop_recording.SCHEMA, "target": "x", "workloads": []})
     with pytest.raises(StudyError):
         loop_recording.decode(document.encode())

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.analysis.sequential import SequentialComparison
 from kernel_compass.api.calibrations import calibration
-from kernel_compass.api.judging import Judged, spent_by
+from kernel_compass.api.judging import Judged, judgement_fields, spent_by
 from kernel_compass.api.loop_compiling import compile_task
 from kernel_compass.api.loop_diagnosing import diagnose_task
 from kernel_compass.api.loop_judging import judged
@@ -107,7 +107,7 @@ def screen_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     candidate = reshaped(arguments["candidate"], Candidate)
     found = _judged(asked, workload, candidate, arguments, tell)
     answer: dict[str, Any] = {
-        "judgement": _fields(found),
+        "judgement": judgement_fields(found.judgement),
         "regimes": [],
         "added_bytes": found.added_bytes,
         **spent_by(found.judgement),
@@ -294,12 +294,6 @@ def _floor_us(workload: ProblemWorkload, regime: Regime, name: str | None) -> fl
     traffic = implementation(BASELINE).traffic(workload.product, NumberFormat.parse("bf16"))
     found = Floors(calibration(name)).of(traffic, regime)
     return None if found is None else found.time_us
-
-
-def _fields(found: Judged) -> dict[str, Any]:
-    fields = asdict(found.judgement)
-    reason = found.judgement.reason
-    return {**fields, "reason": reason and reason.value, "unseen": list(fields["unseen"])}
 
 
 def _workload(fields: Mapping[str, Any]) -> ProblemWorkload:

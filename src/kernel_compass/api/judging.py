@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernel_compass.api.places import chosen_gpus
+from kernel_compass.codec.finite import finite
 from kernel_compass.errors import MissingDependency, UsageError
 from kernel_compass.execution.tasks import run_task
 from kernel_compass.kernels.library import torch_library
@@ -201,8 +202,14 @@ def spent_by(found: Judgement) -> dict[str, str]:
 
 
 def judgement_fields(found: Judgement) -> dict[str, Any]:
-    """A judgement as JSON."""
-    return {**asdict(found), "reason": found.reason and found.reason.value}
+    """A judgement as JSON: an error beside a reference of zeros is infinite, and said as none."""
+    errors = ("fidelity_error_pct", "format_error_pct")
+    return {
+        **asdict(found),
+        **{name: finite(getattr(found, name)) for name in errors},
+        "reason": found.reason and found.reason.value,
+        "unseen": list(found.unseen),
+    }
 
 
 def machine_of(device: str) -> Machine:

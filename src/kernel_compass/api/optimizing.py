@@ -210,7 +210,8 @@ def _run(
         raise MeasurementError(
             MeasurementCause.CALLABLE_FAILED,
             f"The baseline of {error.workload} cannot be timed: {error.failure.detail}",
-            f"Mend it, then `kernel-compass optimize --resume {study}`.",
+            "Operands too small to be driven out of L2 cannot be timed cold: name --regime warm. "
+            f"Else mend it, then `kernel-compass optimize --resume {study}`.",
         ) from None
     return Optimized(ledger.recorded, ledger.folder, end)
 

@@ -391,8 +391,7 @@ def _times(
 def _answer(
     found: Judgement, times: Sequence[Mapping[str, Any]] = (), untimed: str | None = None
 ) -> dict[str, Any]:
-    fields = judgement_fields(found)
-    said = {"judgement": {**fields, "unseen": list(found.unseen)}, "times": list(times)}
+    said = {"judgement": judgement_fields(found), "times": list(times)}
     return {**said, "untimed": untimed, **spent_by(found)}
 
 

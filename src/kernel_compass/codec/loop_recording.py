@@ -20,6 +20,8 @@ SCHEMA = f"{NAME}/{VERSION}"
 UPGRADES: Mapping[int, Upgrade] = {}
 MOST_BYTES = 256 << 20
 """Of a document unpacked."""
+LEAST_US = 1e-3
+"""No launch takes a nanosecond."""
 _REMEDY = "Record one with `python benchmarks/record_loop.py` on a machine with a GPU."
 
 
@@ -69,6 +71,9 @@ def read(path: Path) -> LoopRecording:
 def _checked(recording: LoopRecording) -> LoopRecording:
     if not recording.workloads:
         raise ValueError("it holds no workload")
+    names = [one.workload.name for one in recording.workloads]
+    if len(set(names)) < len(names):
+        raise ValueError("it holds a workload twice")
     for one in recording.workloads:
         name = one.workload.name
         times = [*one.baseline_us.values(), *one.floors_us.values()]
@@ -78,8 +83,9 @@ def _checked(recording: LoopRecording) -> LoopRecording:
                 raise ValueError(found)
             times += [*candidate.times_us.values(), *candidate.estimates_us.values()]
             times += candidate.floors_us.values()
-        if not one.baseline_us or min(times) <= 0:
-            raise ValueError(f"{name} has a time that is not positive, or no baseline")
+        if not one.baseline_us or min(times) < LEAST_US:
+            found = f"{name} has a time under {LEAST_US:g} us, or no baseline"
+            raise ValueError(found)
     if not (0 <= recording.noise_pct < 50 and 0 <= recording.process_noise_pct < 50):
         raise ValueError("its noise is no percentage")
     return recording

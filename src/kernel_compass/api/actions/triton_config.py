@@ -15,12 +15,8 @@ from typing import Any
 
 from kernel_compass.api.actions.context import Application, Context, Undo
 from kernel_compass.api.actions.patching import Layer
-from kernel_compass.api.actions.triton_source import (
-    OPTIONS,
-    function_of,
-    source_sha256,
-    tied_to_grid,
-)
+from kernel_compass.api.actions.triton_source import OPTIONS, tied_to_grid
+from kernel_compass.profiling.step_triton import function_of, source_sha256
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.step_action import StepAction
 

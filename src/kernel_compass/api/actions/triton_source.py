@@ -1,9 +1,8 @@
-"""A Triton kernel's source: its hash, and which meta-parameters its grid has to follow."""
+"""Which meta-parameters of a Triton kernel its grid has to follow, by its source."""
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import textwrap
 from functools import cache
@@ -13,40 +12,6 @@ OPTIONS = frozenset(["num_warps", "num_stages", "num_ctas", "maxnreg"])
 """Of a launch, beside the meta-parameters of the kernel."""
 _TIED = (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift)
 _GRID = ("program_id", "num_programs")
-
-
-def function_of(kernel: Any) -> Any:
-    """The Python function under `@triton.jit`, `@triton.autotune`, `@triton.heuristics`."""
-    while not inspect.isfunction(kernel):
-        inner = getattr(kernel, "fn", None)
-        if inner is None:
-            return kernel
-        kernel = inner
-    return kernel
-
-
-def source_sha256(kernel: Any) -> str:
-    """Of a kernel's source text and, by their names, that of the jit functions it calls."""
-    digest = hashlib.sha256()
-    for name, text in sorted(_sources(function_of(kernel), {}).items()):
-        digest.update(f"{name}\0{text}\0".encode())
-    return digest.hexdigest()
-
-
-def _sources(function: Any, found: dict[str, str]) -> dict[str, str]:
-    name = getattr(function, "__qualname__", str(function))
-    if name in found:
-        return found
-    try:
-        found[name] = inspect.getsource(function)
-    except (OSError, TypeError):  # typed into a prompt
-        found[name] = name
-    code = getattr(function, "__code__", None)
-    for called in code.co_names if code else ():
-        value = getattr(function, "__globals__", {}).get(called)
-        if type(value).__name__ in ("JITFunction", "InterpretedFunction"):
-            _sources(function_of(value), found)
-    return found
 
 
 @cache
