@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import resource
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -57,14 +58,17 @@ def test_every_module_imports_without_the_optional_packages():
     assert result.returncode == 0, result.stderr
 
 
-def test_the_package_imports_in_150_ms_and_without_torch():
-    costs = []
+def test_the_package_imports_without_torch_and_for_less_than_the_option_reader():
+    own, library = [], []
     for _ in range(3):
-        result = child("import kernel_compass", "-X", "importtime")
-        lines = [line for line in result.stderr.split("\n") if line.endswith("kernel_compass")]
-        costs.append(int(lines[-1].split("|")[1]))
+        result = child("import kernel_compass; import typer", "-X", "importtime")
         assert "torch" not in result.stderr
-    assert min(costs) < 150_000
+        costs = dict(
+            reversed(line.split("|")[1:]) for line in result.stderr.split("\n") if "|" in line
+        )
+        own.append(int(costs[" kernel_compass"]))
+        library.append(int(costs[" typer"]))
+    assert min(own) < max(library)
 
 
 @pytest.mark.parametrize("heavy", ["rich", "msgspec", "numpy", "kernel_compass.profiling"])
@@ -76,14 +80,18 @@ def test_help_loads_nothing_heavy(heavy):
     assert child(code).returncode == 0
 
 
-def test_help_takes_less_than_400_ms():
-    """CPU time, so that a busy machine does not fail it; on an idle one that is the wall time."""
-    times = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        child(
-            "from kernel_compass.cli.main import run; import sys; sys.argv[1:] = ['--help']; run()"
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(times) < 0.4
+def test_help_costs_little_more_than_the_library_that_reads_options():
+    """CPU time beside that of importing what its import needs, run by turns: what a slow or busy
+    machine does to the one, it does to the other."""
+    pairs = [(cpu_seconds(HELP), cpu_seconds("import typer, inspect, rich")) for _ in range(5)]
+    assert statistics.median(own / library for own, library in pairs) < 3
+
+
+HELP = "from kernel_compass.cli.main import run; import sys; sys.argv[1:] = ['--help']; run()"
+
+
+def cpu_seconds(code):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert child(code).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

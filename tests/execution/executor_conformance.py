@@ -67,10 +67,10 @@ class ExecutorConformance:
         assert [end.identifier for end in executor.ended(LONG_S)] == ["quick", "slow"]
 
     def test_waiting_ends_in_time_and_loses_nothing(self, executor):
-        executor.submit(task("slow", "sleep", seconds=1.0))
+        executor.submit(task("slow", "sleep", seconds=4.0))
         start = time.monotonic()
         assert list(executor.ended(0.1)) == []
-        assert time.monotonic() - start < 0.9
+        assert time.monotonic() - start < 3.5
         assert [end.identifier for end in executor.ended(LONG_S)] == ["slow"]
 
     def test_what_is_submitted_meanwhile_is_waited_for(self, executor):

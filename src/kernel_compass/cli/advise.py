@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,10 @@ from kernel_compass.cli.output import chosen_format, color_of, emit, prepare, wi
 from kernel_compass.cli.shapes import budget_pct_of, tokens_of, workload_of
 from kernel_compass.errors import UsageError
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.workload import MeasuredLaunch
 from kernel_compass.report.formats import Format
+
+if TYPE_CHECKING:
+    from kernel_compass.records.workload import MeasuredLaunch
 
 OpArgument = Annotated[
     str | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,9 @@ from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.options import CalibrationOption
 from kernel_compass.cli.output import emit, prepare, width_of
 from kernel_compass.errors import UsageError
-from kernel_compass.records.step_capture import StepCapture
+
+if TYPE_CHECKING:
+    from kernel_compass.records.step_capture import StepCapture
 
 STDERR = 2
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,9 +23,11 @@ from kernel_compass.cli.options import (
 from kernel_compass.cli.output import chosen_format, color_of, emit, prepare, width_of
 from kernel_compass.errors import CaptureError, KernelCompassError, UsageError
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.report import Report
 from kernel_compass.report.formats import Format
 from kernel_compass.report.render import render_many
+
+if TYPE_CHECKING:
+    from kernel_compass.records.report import Report
 
 FilesArgument = Annotated[
     list[Path] | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
@@ -24,7 +24,9 @@ from kernel_compass.cli.output import chosen_format, prepare
 from kernel_compass.cli.target import command_of, end_options_after_module, misplaced_options
 from kernel_compass.errors import UsageError
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.request import ProfileRequest
+
+if TYPE_CHECKING:
+    from kernel_compass.records.request import ProfileRequest
 
 STDOUT, STDERR = 1, 2
 
@@ -137,6 +139,8 @@ def profile(
     """
     kind = chosen_format(format, json, output)
     words = target or []
+    from kernel_compass.records.request import ProfileRequest
+
     request = ProfileRequest(
         command=command_of(module, words),
         regimes=regimes_named(regime or ()) or (Regime.WARM, Regime.COLD),

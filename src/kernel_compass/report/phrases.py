@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kernel_compass.records.device import Device
 from kernel_compass.records.diagnosis import Diagnosis, Evidence, Flag, Limiter, Reuse
 from kernel_compass.records.profile import Regime, Source, SourceFormat
-from kernel_compass.records.report import Report
 from kernel_compass.units import MISSING, bytes_text, quantity_text
+
+if TYPE_CHECKING:
+    from kernel_compass.records.report import Report
 
 LIMITER_OUTLOOK: Mapping[Limiter, str] = {
     Limiter.DRAM_BOUND: "move fewer bytes (fusion, fewer bits) or keep them in L2",

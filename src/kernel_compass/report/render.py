@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from kernel_compass.records.report import Report
 from kernel_compass.report.formats import Format, Style
+
+if TYPE_CHECKING:
+    from kernel_compass.records.report import Report
 
 DEFAULT_WIDTH = 100
 
