@@ -96,7 +96,7 @@ def file_runner(
     module = loaded.module if path is None else run_file(path, sha256)[0]
     if is_model_file(loaded.module):
         return ModelCandidate(torch, loaded.module, module, device)
-    if path is None and name in loaded.candidates:
+    if path is None and (name in loaded.candidates or not is_candidate_file(candidate)):
         return loaded.build(name, candidate.config)
     function = getattr(module, name, None)
     if not callable(function):
