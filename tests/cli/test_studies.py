@@ -170,3 +170,12 @@ def test_what_was_rejected_is_listed_and_forgotten(say):
 def test_new_names_are_names_and_differ():
     names = {new_identifier(target) for target in ["mla:deepseek-v3", "/a/Ü b/x.py", "--"] * 5}
     assert len(names) == 15 and all(folder_of(one) for one in names)
+
+
+def test_a_folder_that_is_made_for_an_export_is_said(studies, capsys, tmp_path):
+    output = tmp_path / "new" / "below" / "first.json"
+    assert main(["export", "first", "-o", str(output)]) == ExitCode.OK
+    assert f"Created the folder {output.parent}" in capsys.readouterr().err
+    assert output.is_file()
+    assert main(["export", "first", "-o", str(output)]) == ExitCode.OK
+    assert capsys.readouterr().err == ""

@@ -20,6 +20,7 @@ from kernel_compass.api.places import local_workers
 from kernel_compass.api.problems import describe_problem
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.canonical import plain, reshaped
+from kernel_compass.codec.json_reading import file_bytes
 from kernel_compass.errors import (
     CalibrationError,
     MeasurementCause,
@@ -197,7 +198,12 @@ def of_device(device: str) -> dict[str, str]:
     if not device.startswith(RECORDED):
         return {"device": device}
     path = Path(device.removeprefix(RECORDED)).resolve()
-    if not path.is_file():
-        raise UsageError(f"There is no recording {path}.", "Name recorded:FILE.")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    try:
+        digest = hashlib.sha256(file_bytes(path)).hexdigest()
+    except FileNotFoundError:
+        raise UsageError(f"There is no recording {path}.", "Name recorded:FILE.") from None
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        found = f"The recording {path} cannot be read: {said}."
+        raise UsageError(found, "Name recorded:FILE, a recording of the loop.") from None
     return {"device": f"{RECORDED}{path}", "recording_sha256": digest}

@@ -11,7 +11,7 @@ import typer
 
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.options import CalibrationOption
-from kernel_compass.cli.output import emit, prepare, width_of
+from kernel_compass.cli.output import emit, prepare, width_of, write
 from kernel_compass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,5 +122,5 @@ def _keep(captures: Sequence[StepCapture], output: Path) -> None:
     for rank, one in enumerate(captures):
         name = output.name if len(captures) == 1 else f"rank{rank}-{output.name}"
         path = output.with_name(name)
-        path.write_bytes(packed(one))
+        write(packed(one), path)
         typer.echo(f"Written to {path}.", err=True)

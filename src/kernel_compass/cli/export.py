@@ -16,7 +16,8 @@ ExportOutputOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write it to this file, replacing it whole; default: standard output.",
+        help="Write it to this file, replacing it whole; missing folders are created. Default: "
+        "standard output.",
     ),
 ]
 ExportJsonOption = Annotated[

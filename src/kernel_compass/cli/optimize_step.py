@@ -12,7 +12,7 @@ import typer
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.capture import EntryOption, ModuleOption, ScriptOption, TraceOption
 from kernel_compass.cli.optimize_view import view_of
-from kernel_compass.cli.output import emit
+from kernel_compass.cli.output import emit, prepare
 from kernel_compass.cli.shapes import budget_pct_of
 from kernel_compass.errors import UsageError
 
@@ -106,6 +106,7 @@ def optimize_step(
         raise UsageError(both, "Name a program, or --resume STUDY.")
     if source.trace is not None or source.captured is not None:
         return _without_a_run(source, arguments, words, forms)
+    prepare(words.record, "--record", regular=True)
     from kernel_compass.api import step_optimizing, step_program
 
     view = view_of(quiet or json, json_lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -82,8 +83,13 @@ def color_of(stream: TextIO | None, environ: Mapping[str, str] = os.environ) -> 
     return _is_terminal(stream)
 
 
-def prepare(output: Path | None, option: str = "--output") -> None:
-    """Fail early where the file cannot be written; creates missing parent folders.
+def prepare(output: Path | None, option: str = "--output", regular: bool = False) -> None:
+    """Fail early where the file cannot be written; creates missing parent folders, and says so.
+
+    Args:
+        output: the file; `None` and `-` are none.
+        option: what names it.
+        regular: whether devices and pipes are refused.
 
     Raises:
         UsageError: the path is a folder, or its folder cannot be written.
@@ -94,10 +100,14 @@ def prepare(output: Path | None, option: str = "--output") -> None:
         found = f"{option} {output} is a folder."
         raise UsageError(found, f"Name a file, for example {option} {output / 'report.json'}.")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        if not output.parent.exists():
+            output.parent.mkdir(parents=True)
+            typer.echo(f"Created the folder {output.parent}.", err=True)
+        special = output.exists() and not output.is_file()
     except OSError as error:
         raise _unwritable(output, error, option) from None
-    special = output.exists() and not output.is_file()
+    if special and regular:
+        raise UsageError(f"{option} {output} is no regular file.", "Name a file.")
     if not os.access(output if special else output.parent, os.W_OK):
         raise UsageError(f"{option} {output} is not writable.", "Name another file.")
 
@@ -117,8 +127,17 @@ def emit(text: str, output: Path | None, utf8: bool = True) -> None:
     if output is None or output == STDOUT:
         _to_stdout(text, utf8)
         return
+    write(text.encode("utf-8", "replace"), output)
+
+
+def write(data: bytes, output: Path) -> None:
+    """Write a file whole; a device or a pipe is written to, and nobody is waited for to read it.
+
+    Raises:
+        UsageError: it cannot be written, or is a pipe that nothing reads.
+    """
     try:
-        _to_file(text.encode("utf-8", "replace"), output)
+        _to_file(data, output)
     except OSError as error:
         raise _unwritable(output, error) from None
 
@@ -143,7 +162,7 @@ def _to_file(data: bytes, output: Path) -> None:
     """A regular file is replaced whole; a device or pipe is written to."""
     target = output.resolve()
     if target.exists() and not target.is_file():
-        target.write_bytes(data)
+        _to_special(data, target)
         return
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     temporary = Path(name)
@@ -157,6 +176,13 @@ def _to_file(data: bytes, output: Path) -> None:
         raise
 
 
+def _to_special(data: bytes, target: Path) -> None:
+    number = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe waits otherwise
+    with os.fdopen(number, "wb") as file:
+        os.set_blocking(number, True)
+        file.write(data)
+
+
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
@@ -164,7 +190,8 @@ def _umask() -> int:
 
 
 def _unwritable(output: Path, error: OSError, option: str = "--output") -> UsageError:
-    found = f"{option} {output} cannot be written: {error.strerror or error}."
+    why = "it is a pipe that nothing reads" if error.errno == errno.ENXIO else error.strerror
+    found = f"{option} {output} cannot be written: {why or error}."
     return UsageError(found, f"Name another file, or leave {option} out.")
 
 

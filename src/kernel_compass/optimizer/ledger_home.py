@@ -88,8 +88,8 @@ def find_study(name: str) -> Path:
         StudyError: there is none, or there are several.
     """
     given = Path(name).expanduser() if name else Path(os.devnull)
-    if os.sep in name and given.is_dir():
-        return given
+    if os.sep in name and _is_folder(given):
+        return _of_a_study(given)
     known = {one.name: one for one in study_folders()}
     if name in known:
         return known[name]
@@ -101,10 +101,37 @@ def find_study(name: str) -> Path:
     if len(near) > 1:
         found = f"{shortened(name)!r} is the beginning of {len(near)} studies: {', '.join(near)}."
         raise StudyError(found, "Write more of its name.")
+    beside = ""
+    if name and os.sep not in name and _is_folder(given):
+        beside = f"; the folder is meant where it is written as .{os.sep}{name}"
+    elif os.sep in name:
+        beside = ", and that is no folder of one"
     raise StudyError(
-        f"There is no study {shortened(name)!r} in {studies_folder()}.",
+        f"There is no study {shortened(name)!r} in {studies_folder()}{shortened(beside)}.",
         "`kernel-compass history` lists those that are there.",
     )
+
+
+def _of_a_study(folder: Path) -> Path:
+    """A folder that is named by its path: with a ledger, or among the user's studies."""
+    try:
+        is_one = (folder / LEDGER).exists() or folder.resolve().parent == studies_folder().resolve()
+    except OSError as error:
+        found = f"{shortened(str(folder))} cannot be read: {error.strerror or error}."
+        raise StudyError(found, "Check its permissions.") from None
+    if is_one:
+        return folder
+    raise StudyError(
+        f"The folder {shortened(str(folder))} is none of a study: it has no {LEDGER}.",
+        "Name a study, or its folder; `kernel-compass history` lists those that are there.",
+    )
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name too long, or with a NUL
+        return False
 
 
 def _changed(folder: Path) -> int:
