@@ -14,6 +14,7 @@ from typing import Any
 from kernel_compass.errors import MissingDependency, ProfilingCause, ProfilingError
 from kernel_compass.profiling import step_running as running
 from kernel_compass.profiling.step_lines import Lines, own_files
+from kernel_compass.profiling.step_model import is_model, model_and_inputs
 from kernel_compass.profiling.step_patches import CompiledFunctions
 from kernel_compass.profiling.step_recording import Recorder, Recording
 from kernel_compass.profiling.step_tensors import Snapshots, Storages, named_tensors, version_of
@@ -176,6 +177,8 @@ def _run(
         with watcher.watching():
             function = running.entry_of(program)
             try:
+                if is_model(torch, function):
+                    return _model(torch, function, lines, functions)
                 step = function()
             except Exception as error:
                 running.print_error(error)
@@ -201,6 +204,16 @@ def _run(
     if code:
         held.notes.append(f"the program ended with exit code {code}")
     return held
+
+
+def _model(torch: Any, kind: Any, lines: Lines, functions: CompiledFunctions) -> HeldStep:
+    """A forward pass of the model of a problem's file."""
+    model, inputs = model_and_inputs(torch, kind)
+    with torch.no_grad():
+        state = CallState.now(torch)
+    name = f"{kind.__qualname__}.forward"
+    modules = dict(model.named_modules())
+    return HeldStep(name, torch, lines, functions, model, modules, inputs, state=state)
 
 
 def _whole(program: Program, torch: Any, lines: Lines, functions: CompiledFunctions) -> HeldStep:
