@@ -1,7 +1,7 @@
 """A decode step of multi-head latent attention, DeepSeek-V3's sizes, with absorbed projections.
 
-16 sequences, one new token each, 4096 cached: the cache holds 512 latent values and 64 rotated ones
-a token, shared by all heads. What expands latent values to keys is multiplied into the queries
+As the model's own inference code writes it: 16 sequences, one new token each, 4096 cached. The
+caches hold 512 latent values and 64 rotated ones a token, shared by all heads. What expands latent values to keys is multiplied into the queries
 (`q_absorb`), what expands them to values into the result (`v_up`): two batched products.
 
     python benchmarks/steps/mla_decode.py
@@ -38,30 +38,29 @@ class LatentAttention(nn.Module):
         self.out = weight(a.hidden, a.heads * a.v_head)
         self.register_buffer("q_norm", torch.rand(a.q_rank, **make).add_(0.5))
         self.register_buffer("kv_norm", torch.rand(a.rank, **make).add_(0.5))
-        self.register_buffer("cache", torch.randn(a.tokens, a.context, a.rank + a.rope, **make))
+        self.register_buffer("latent", torch.randn(a.tokens, a.context, a.rank, **make))
+        self.register_buffer("shared", torch.randn(a.tokens, a.context, a.rope, **make))
         half = torch.arange(0, a.rope, 2, device=device).float() / a.rope
         angles = ((a.context - 1) * THETA**-half).repeat(2)
         self.register_buffer("cos", angles.cos().to(dtype))
         self.register_buffer("sin", angles.sin().to(dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The step; the cache's last token is written."""
+        """The step; the caches' last token is written."""
         a = self.a
         query = F.linear(self._norm(F.linear(x, self.q_a), self.q_norm), self.q_b)
         nope, rope = query.view(a.tokens, a.heads, -1).split((a.nope, a.rope), -1)
         absorbed = torch.bmm(nope.transpose(0, 1), self.q_absorb).transpose(0, 1)
-        query = torch.cat((absorbed, self._rotated(rope)), -1)
+        rope = self._rotated(rope)
         latent, shared = F.linear(x, self.kv_a).split((a.rank, a.rope), -1)
-        latent = self._norm(latent, self.kv_norm)
-        self.cache[:, -1] = torch.cat((latent, self._rotated(shared)), -1)
-        # All heads share one key: to attention they are rows of one sequence.
-        mixed = F.scaled_dot_product_attention(
-            query.unsqueeze(1),
-            self.cache.unsqueeze(1),
-            self.cache[..., : a.rank].unsqueeze(1),
-            scale=(a.nope + a.rope) ** -0.5,
-        )
-        values = torch.bmm(mixed.squeeze(1).transpose(0, 1), self.v_up)
+        self.latent[:, -1] = self._norm(latent, self.kv_norm)
+        self.shared[:, -1] = self._rotated(shared)
+        scores = torch.einsum("bhc,btc->bht", absorbed, self.latent)
+        scores = scores + torch.einsum("bhr,btr->bht", rope, self.shared)
+        scores = scores * (a.nope + a.rope) ** -0.5
+        weights = scores.softmax(-1, dtype=torch.float32).to(x.dtype)
+        mixed = torch.einsum("bht,btc->bhc", weights, self.latent)
+        values = torch.bmm(mixed.transpose(0, 1), self.v_up)
         return F.linear(values.transpose(0, 1).reshape(a.tokens, -1), self.out)
 
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Triton kernels whose fixed configurations are poor ones, and one that tunes itself among poor ones.
+"""Triton kernels whose fixed configurations are poor, and one that tunes itself among poor ones.
 
 A softmax, an RMSNorm and a matrix product, each launched as its author once found it good enough;
 and a row sum under `@triton.autotune`. All tensors are the module's.

@@ -1,4 +1,4 @@
-"""A decoder block as a serving engine runs it: what is easily won has been won.
+r"""A decoder block as a serving engine runs it: what is easily won has been won.
 
 Llama 3.1 8B's sizes. Query, key and value are one product, gate and up another; the residual is
 added in the norm's kernel; keys and values lie in pages that a table names, read by a Triton kernel
@@ -6,7 +6,8 @@ that splits the context; the pieces between are compiled, and on a GPU the step 
 CUDA graph.
 
     python benchmarks/steps/served_block.py
-    python benchmarks/steps/served_block.py --hidden 64 --heads 4 --kv-heads 2 --ffn 128 --context 64
+    python benchmarks/steps/served_block.py --hidden 64 --heads 4 --kv-heads 2 --ffn 128 \
+        --context 64
 """
 
 import argparse
@@ -179,8 +180,8 @@ class ServedBlock(nn.Module):
         scores = torch.einsum("bkgd,btkd->bkgt", grouped, key) * self.head**-0.5
         highest = scores.amax(-1)
         weights = torch.exp(scores - highest[..., None])
-        for part, value in ((mixed, 0.0), (top, -1.0e30), (total, 0.0)):
-            part.fill_(value)
+        for part, start in ((mixed, 0.0), (top, -1.0e30), (total, 0.0)):
+            part.fill_(start)
         mixed[:, :, 0] = torch.einsum("bkgt,btkd->bkgd", weights, value)
         top[:, :, 0], total[:, :, 0] = highest, weights.sum(-1)
         return mixed, top, total

@@ -268,7 +268,7 @@ def static_of(text: str | None) -> int | None:
 def is_forward_pass(target: str | None, device: str | None) -> bool:
     """Whether a target is a file with a `Model`: what is made faster is its forward pass.
 
-    Such a file brings no candidates, so on a simulated device or a recording nothing is to be tried.
+    Such a file brings no candidates: on a simulated device or a recording nothing is to be tried.
     """
     if target is None or not target.endswith(".py") or (device or DEVICE) == SIMULATED:
         return False
