@@ -6,12 +6,13 @@ r"""Users' programs made faster on this GPU: what was foretold beside what was o
     python benchmarks/steps_h200.py kernelbench --files 4 --minutes 9
     python benchmarks/steps_h200.py all --minutes 60
     python benchmarks/steps_h200.py table
+    python benchmarks/steps_h200.py predictions
 
 Each keeps what it finds below --folder (benchmarks/results/h200/steps) and goes on there when it is
 called again: a study that was ended, a comparison, a space half measured. Progress is told with the
-seconds since the start; a short table ends each call, and the exit code is 1 while something of it is
-missing or does not hold. --minutes ends a study in good order; the change that is being tried then,
-and the five processes that confirm, are waited for.
+seconds since the start; a short table ends each call, and the exit code is 1 while something of it
+is missing or does not hold. --minutes ends a study in good order; the change that is being tried
+then, and the five processes that confirm, are waited for.
 
 Seconds on an H200, estimated (a process with torch and the program takes 10 to 20 to start, a
 compiled region 20 to 60, a study of a product 90; nothing of this has been run there yet):
@@ -34,17 +35,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+from steps import comparing, kernelbench_runs, predicting, triton_space
+from steps.studying import Run, studied, table_text
 
 from kernel_compass import api
 from kernel_compass.api.step_program import program_of
 from kernel_compass.records.step_loop import StepOptions
 
-from steps import comparing, kernelbench_runs, triton_space
-from steps.predicting import read as predictions
-from steps.studying import Run, studied, table_text
-
+HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "h200" / "steps"
 PROGRAMS = HERE / "steps"
 LEAST_LEFT_S = 30.0
@@ -67,6 +65,7 @@ class Asked:
     words: tuple[str, ...] = ()
     """Arguments of the program."""
     options: StepOptions = field(default_factory=StepOptions)
+    write: bool = False
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -96,7 +95,7 @@ def study(name: str, script: str) -> Callable[[Asked], bool]:
     """A subcommand that studies one script."""
 
     def function(asked: Asked) -> bool:
-        found = studied(run_of(asked, name, script), predictions()[name], asked.say)
+        found = studied(run_of(asked, name, script), predicting.read()[name], asked.say)
         print(table_text([found]))
         return complete(found)
 
@@ -126,7 +125,7 @@ def decoder(asked: Asked) -> bool:
 def triton(asked: Asked) -> bool:
     """Poor configurations: the loop's choice beside the best of the same space."""
     run = run_of(asked, "triton", entry="poor_triton.py:step")
-    found = studied(run, predictions()["triton"], asked.say)
+    found = studied(run, predicting.read()["triton"], asked.say)
     print(table_text([found]))
     kept = api.study(str(run.ledger)).step
     actions = [one.proposal.action for one in kept.kept] if kept and kept.entries else []
@@ -182,13 +181,9 @@ def kernelbench(asked: Asked) -> bool:
         left = max(asked.left_s / 60 / max(asked.files - begun + 1, 1), 0.5)
         words = ["--device", asked.device]
         words += [] if asked.trials is None else ["--trials", str(asked.trials)]
-        if asked.most is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            copy = folder / path.name
-            copy.write_text(kernelbench_runs.smaller(path.read_text(), asked.most))
-            path = copy
         asked.say(path.name)
-        rows.append(kernelbench_runs.optimized(path, folder, left, words, asked.say))
+        file = path if asked.most is None else kernelbench_runs.copied(path, folder, asked.most)
+        rows.append(kernelbench_runs.optimized(file, folder, left, words, asked.say))
     print(table_text(rows))
     slower = [one["program"] for one in rows if not one["never_slower"]]
     print(
@@ -258,6 +253,15 @@ def table(asked: Asked) -> bool:
     return True
 
 
+def predictions(asked: Asked) -> bool:
+    """What is foretold, computed anew; kept where that is asked for."""
+    if asked.write:
+        predicting.write()
+    for one in predicting.document()["programs"].values():
+        print(predicting.text(one))
+    return True
+
+
 def main(words: Sequence[str] | None = None) -> int:
     given, own = list(sys.argv[1:] if words is None else words), ()
     if "--" in given:
@@ -266,7 +270,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = {**COMMANDS, "all": everything, "table": table}
+    commands = {**COMMANDS, "all": everything, "table": table, "predictions": predictions}
     parser.add_argument("what", choices=tuple(commands))
     parser.add_argument("--folder", type=Path, default=RESULTS)
     parser.add_argument("--budget", type=float, default=1.0, help="percent")
@@ -276,16 +280,26 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=int, default=10, help="of kernelbench, in this call")
     parser.add_argument("--trials", type=int, help="of a study, at most")
     parser.add_argument("--most", type=int, help="kernelbench: copies with no size over this")
-    parser.add_argument(
-        "--quick", action="store_true", help="three processes, few pairs: a trial run"
-    )
+    parser.add_argument("--quick", action="store_true", help="three processes, few pairs")
+    parser.add_argument("--write", action="store_true", help="of predictions: keep them")
     a = parser.parse_args(given)
-    a.folder.mkdir(parents=True, exist_ok=True)
     folder = a.folder.resolve()
+    if a.what in (*COMMANDS, "all"):
+        folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("KERNEL_COMPASS_HOME", str(folder / "home"))
     options = StepOptions(pairs=12, processes=3, final_pairs=12) if a.quick else StepOptions()
     asked = Asked(
-        folder, a.budget, a.minutes, a.device, a.phase, a.files, a.trials, a.most, own, options
+        folder,
+        a.budget,
+        a.minutes,
+        a.device,
+        a.phase,
+        a.files,
+        a.trials,
+        a.most,
+        own,
+        options,
+        a.write,
     )
     try:
         return 0 if commands[a.what](asked) else 1

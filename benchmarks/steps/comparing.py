@@ -151,5 +151,4 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
     print(json.dumps(sample(sys.argv[1], Path(sys.argv[2]))))

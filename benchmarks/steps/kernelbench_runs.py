@@ -4,7 +4,7 @@
     kernel-compass replay last
 
 Sizes stand at the top of each file as whole numbers, as that style has them. A machine that is too
-small for them gets a copy in which none of them is over a limit (`smaller`); the file stays as it is.
+small for them gets a copy in which none is over a limit (`smaller`); the file stays as it is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from steps.studying import summed
+
 from kernel_compass.codec.study_document import decode
 from kernel_compass.records.step_study import StepStudy
-
-from steps.studying import summed
 
 FILES = Path(__file__).resolve().parents[1] / "kernelbench_style"
 BUDGET_PCT = 1.0
@@ -41,6 +41,14 @@ def smaller(text: str, most: int) -> str:
         return f"{found['name']} = {min(int(found['size']), most)}"
 
     return _SIZE.sub(line, text)
+
+
+def copied(path: Path, folder: Path, most: int) -> Path:
+    """A smaller copy of a file, in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / path.name
+    copy.write_text(smaller(path.read_text(), most))
+    return copy
 
 
 def optimized(
@@ -116,8 +124,7 @@ def _output(folder: Path, *words: str) -> bytes:
 
 
 def _json(folder: Path, *words: str) -> Any:
-    found = json.loads(_output(folder, *words) or b"[]")
-    return found["studies"] if isinstance(found, dict) else found
+    return json.loads(_output(folder, *words))
 
 
 def _command(words: Sequence[str]) -> list[str]:
@@ -125,6 +132,4 @@ def _command(words: Sequence[str]) -> list[str]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    source = str(FILES.parents[1] / "src")
-    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "KERNEL_COMPASS_HOME": str(folder / "home"), "PYTHONPATH": path}
+    return {**os.environ, "KERNEL_COMPASS_HOME": str(folder / "home")}

@@ -1,8 +1,9 @@
 """A decode step of multi-head latent attention, DeepSeek-V3's sizes, with absorbed projections.
 
 As the model's own inference code writes it: 16 sequences, one new token each, 4096 cached. The
-caches hold 512 latent values and 64 rotated ones a token, shared by all heads. What expands latent values to keys is multiplied into the queries
-(`q_absorb`), what expands them to values into the result (`v_up`): two batched products.
+caches hold 512 latent values and 64 rotated ones a token, shared by all heads. What
+expands latent values to keys is multiplied into the queries (`q_absorb`), what expands them to
+values into the result (`v_up`): two batched products.
 
     python benchmarks/steps/mla_decode.py
     python benchmarks/steps/mla_decode.py --hidden 64 --heads 4 --q-rank 32 --rank 32 --context 64

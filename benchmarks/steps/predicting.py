@@ -1,32 +1,32 @@
 """What could be won on each program of this folder on an H200, from bytes, operations and launches.
 
-    python benchmarks/steps/predicting.py                  # as a table
-    python benchmarks/steps/predicting.py --write          # renews predictions.json
+    python benchmarks/steps_h200.py predictions            # as a table
+    python benchmarks/steps_h200.py predictions --write    # renews predictions.json
 
-Written before anything was measured on these programs; `steps_h200.py` puts what was obtained beside
-it. Bytes and operations come from the programs' own sizes, rates from the shipped calibration of
-the H200. The other constants are below, each with what it rests on.
+Written before anything was measured on these programs; `steps_h200.py` puts beside it what was
+obtained. Bytes and operations come from the programs' own sizes, rates from the shipped calibration
+of the H200. The other constants are below, each with what it rests on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+from steps import encoder as encoder_block
+from steps import mla_decode, served_block
+from steps import moe as experts
 
 from kernel_compass.analysis.floor import Floors
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.workload import Traffic
 
-PREDICTIONS = HERE / "predictions.json"
+PREDICTIONS = Path(__file__).resolve().with_name("predictions.json")
 MACHINE = calibration("h200")
 FLOORS = Floors(MACHINE)
 BUDGETS = (1.0, 5.0)
@@ -56,6 +56,8 @@ LANES, THREADS, BLOCKS = 32, 2048, 32
 """Of a warp; of a multiprocessor at most; blocks on it at most."""
 ELEMENT = 2
 """Bytes of bf16."""
+TRITON = argparse.Namespace(rows=8192, columns=8192, size=4096)
+"""The sizes of `poor_triton.py`, which makes its tensors when it is imported."""
 
 
 @dataclass(frozen=True)
@@ -195,9 +197,7 @@ def _changes(
 
 def served() -> Prediction:
     """Compiled, in a graph: the cache's kernel is not tuned, weights have 16 bits."""
-    from served_block import arguments
-
-    a = arguments([])
+    a = served_block.arguments([])
     head = a.hidden // a.heads
     cache = 2 * a.tokens * a.context * a.kv_heads * head * ELEMENT
     floor = cold_us(cache)
@@ -216,9 +216,7 @@ def served() -> Prediction:
 
 def mla() -> Prediction:
     """Eager: the GPU waits; five products with weights, scores in memory."""
-    from mla_decode import arguments
-
-    a = arguments([])
+    a = mla_decode.arguments([])
     latent = a.tokens * a.context * a.rank * ELEMENT
     scores = a.tokens * a.heads * a.context * ELEMENT
     rope = a.tokens * a.context * a.rope * ELEMENT
@@ -252,9 +250,7 @@ def mla() -> Prediction:
 
 def encoder() -> Prediction:
     """Products with many rows: the GPU is busy, and with arithmetic."""
-    from encoder import arguments
-
-    a = arguments([])
+    a = encoder_block.arguments([])
     rows = a.batch * a.length
     one = rows * a.hidden * ELEMENT
     inner = rows * a.ffn * ELEMENT
@@ -273,9 +269,7 @@ def encoder() -> Prediction:
 
 def moe() -> Prediction:
     """Eager, and each expert waits for the GPU: no graph and no region can hold it."""
-    from moe import arguments
-
-    a = arguments([])
+    a = experts.arguments([])
     rows = max(a.tokens * a.chosen // a.experts, 1)
     one = product("an expert's", rows, a.hidden, a.ffn)
     parts = (
@@ -285,8 +279,8 @@ def moe() -> Prediction:
         Part("experts' indices, SiLU and sums", 8 * a.experts, SMALL_US, 0.0),
     )
     why = (
-        f"each of {a.experts} experts looks up its tokens and waits: neither a graph nor one region "
-        "holds both sides, and a call of an expert compiled by itself saves the CPU one launch, "
+        f"each of {a.experts} experts looks up its tokens and waits: neither a graph nor one "
+        "region holds both sides, and a call of an expert compiled by itself saves the CPU one launch, "
         f"{EAGER_US:g} us, and costs it {GUARD_US:g}"
     )
     return predicted("moe", a, parts, False, reason=why)
@@ -294,16 +288,14 @@ def moe() -> Prediction:
 
 def triton() -> Prediction:
     """By bytes in flight, and for the product by what its tiles read again."""
-    from poor_triton import ARGS
-
-    moved = ARGS.rows * ARGS.columns * ELEMENT
+    moved = TRITON.rows * TRITON.columns * ELEMENT
     both = cold_us(2 * moved)
     sum_us = cold_us(moved)
     tuned = min(sum_us / in_flight(b, w) for b, w in ((64, 1), (128, 16), (256, 16)))
     parts = (
         Part("softmax_kernel", 1, both / in_flight(128, 1), both),
         Part("rms_norm_kernel", 1, both / in_flight(256, 16), both),
-        Part("matmul_kernel", 1, tiles_us(ARGS.size, 32), tiles_us(ARGS.size, 128)),
+        Part("matmul_kernel", 1, tiles_us(TRITON.size, 32), tiles_us(TRITON.size, 128)),
         Part("row_sum_kernel", 1, tuned, tuned),
     )
     changes = [
@@ -314,7 +306,7 @@ def triton() -> Prediction:
             strict=True,
         )
     ]
-    return predicted("triton", ARGS, parts, False, *changes)
+    return predicted("triton", TRITON, parts, False, *changes)
 
 
 def in_flight(block: int, warps: int) -> float:
@@ -364,6 +356,11 @@ def read() -> dict[str, Any]:
     return found
 
 
+def write() -> None:
+    """Renew what was foretold."""
+    PREDICTIONS.write_text(json.dumps(document(), indent=1) + "\n")
+
+
 def text(one: dict[str, Any]) -> str:
     """A program's prediction in a few lines."""
     rows = [
@@ -377,17 +374,3 @@ def text(one: dict[str, Any]) -> str:
         said = ", ".join(f"{kind} {us:.0f} us" for kind, us in kinds.items()) or "nothing"
         rows.append(f"  at {budget} %: {found['ratio']:.2f}x, {found['after_us']:.0f} us ({said})")
     return "\n".join([*rows, *([f"  {one['reason']}"] if one["reason"] else [])])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true")
-    found = document()
-    if parser.parse_args().write:
-        PREDICTIONS.write_text(json.dumps(found, indent=1) + "\n")
-    for one in found["programs"].values():
-        print(text(one))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""A study of one program: begun, gone on with, replayed; what was obtained beside what was foretold.
+"""A study of one program: begun, gone on with, replayed; what it brought beside what was foretold.
 
 All that is known lies in one folder a program: its ledger, its table, its recording, `result.json`.
 Whatever is there is not done again.

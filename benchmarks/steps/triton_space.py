@@ -182,7 +182,6 @@ def _time_us(torch: Any, call: Callable[[], object]) -> float:
 
 def main() -> None:
     kernel, file, rows, first, step = sys.argv[1:6]
-    sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
     configs = json.loads(Path(file).read_text())[int(first) :: int(step)]
     sys.argv[1:] = sys.argv[7:]
     if rows == "-":
