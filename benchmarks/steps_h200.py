@@ -95,7 +95,7 @@ def study(name: str, script: str) -> Callable[[Asked], bool]:
     """A subcommand that studies one script."""
 
     def function(asked: Asked) -> bool:
-        found = studied(run_of(asked, name, script), predicting.read()[name], asked.say)
+        found = studied(run_of(asked, name, script), name, asked.say)
         print(table_text([found]))
         return complete(found)
 
@@ -110,7 +110,7 @@ def complete(found: dict[str, Any]) -> bool:
 def decoder(asked: Asked) -> bool:
     """The decoder block in plain PyTorch; then eager, compiled and with the changes, in turns."""
     run = run_of(asked, asked.phase, entry=f"decoder.py:{asked.phase}")
-    found = studied(run, None, asked.say)
+    found = studied(run, asked.phase, asked.say)
     print(table_text([found]))
     path = run.folder / "compare.json"
     if asked.device != "cpu" and not path.exists() and asked.left_s > LEAST_LEFT_S:
@@ -125,7 +125,7 @@ def decoder(asked: Asked) -> bool:
 def triton(asked: Asked) -> bool:
     """Poor configurations: the loop's choice beside the best of the same space."""
     run = run_of(asked, "triton", entry="poor_triton.py:step")
-    found = studied(run, predicting.read()["triton"], asked.say)
+    found = studied(run, "triton", asked.say)
     print(table_text([found]))
     kept = api.study(str(run.ledger)).step
     actions = [one.proposal.action for one in kept.kept] if kept and kept.entries else []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -280,8 +280,8 @@ def moe() -> Prediction:
     )
     why = (
         f"each of {a.experts} experts looks up its tokens and waits: neither a graph nor one "
-        "region holds both sides, and a call of an expert compiled by itself saves the CPU one launch, "
-        f"{EAGER_US:g} us, and costs it {GUARD_US:g}"
+        "region holds both sides, and a call of an expert compiled by itself saves the CPU one "
+        f"launch, {EAGER_US:g} us, and costs it {GUARD_US:g}"
     )
     return predicted("moe", a, parts, False, reason=why)
 
@@ -350,10 +350,11 @@ def _rounded(value: Any) -> Any:
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def read() -> dict[str, Any]:
-    """What was foretold, by program."""
-    found: dict[str, Any] = json.loads(PREDICTIONS.read_text())["programs"]
-    return found
+def read(program: str, device: str | None, words: Sequence[str]) -> dict[str, Any] | None:
+    """What was foretold of a program; `None` = not of these sizes, or of another machine."""
+    known = json.loads(PREDICTIONS.read_text())
+    found: dict[str, Any] | None = known["programs"].get(program)
+    return found if device == known["machine"] and not words else None
 
 
 def write() -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from steps import predicting
+
 from kernel_compass import api
 from kernel_compass.api.step_optimizing import StepAsked, optimize_step, resume_step
 from kernel_compass.codec.canonical import plain
@@ -55,12 +57,12 @@ class Run:
         return self.folder / "result.json"
 
 
-def studied(run: Run, foretold: Mapping[str, Any] | None, say: Say) -> dict[str, Any]:
+def studied(run: Run, name: str, say: Say) -> dict[str, Any]:
     """Study it, or go on; replay what was accepted; keep the result.
 
     Args:
         run: what is asked for.
-        foretold: of `predictions.json`, where the program is in there.
+        name: of the program in `predictions.json`, where it is in there.
         say: told in a line.
     """
     if run.result.exists():
@@ -78,6 +80,8 @@ def studied(run: Run, foretold: Mapping[str, Any] | None, say: Say) -> dict[str,
         replay = {"holds": True, "claims": []}
     elif minutes_left > 0:
         replay = replay_fields(api.replay_study(str(run.ledger), tell=say))
+    device = recorded.study.environment.device.name
+    foretold = predicting.read(name, device, run.program.arguments)
     found = {
         "program": run.program.target.rpartition("/")[2],
         "budget_pct": run.budget_pct,
