@@ -114,7 +114,7 @@ def decoder(asked: Asked) -> bool:
     print(table_text([found]))
     path = run.folder / "compare.json"
     if asked.device != "cpu" and not path.exists() and asked.left_s > LEAST_LEFT_S:
-        rows = run.folder / "compare.jsonl"
+        rows = run.folder / "compare.samples.json"
         three = comparing.compare(run.program.target, run.table, rows, asked.say)
         path.write_text(json.dumps(three, indent=1) + "\n")
     if path.exists():

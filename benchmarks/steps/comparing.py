@@ -26,17 +26,17 @@ def compare(target: str, table: Path, rows: Path, tell: Callable[[str], None]) -
     Args:
         target: `FILE:FUNCTION`.
         table: the dispatch table.
-        rows: a file of samples, a line a process.
+        rows: a file of the samples of every process.
         tell: told in a line.
     """
-    found = [json.loads(row) for row in rows.read_text().splitlines()] if rows.exists() else []
+    found = json.loads(rows.read_text()) if rows.exists() else []
     for process in range(len(found), PROCESSES):
         command = [sys.executable, __file__, target, str(table), str(process)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        line = done.stdout.splitlines()[-1]
-        with rows.open("a") as file:
-            file.write(f"{line}\n")
-        found.append(json.loads(line))
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+        part = rows.with_suffix(".part")
+        part.write_text(json.dumps(found))
+        part.replace(rows)
         tell(f"compare: process {process + 1} of {PROCESSES}")
     return summed(found)
 

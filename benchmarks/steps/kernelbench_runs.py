@@ -70,7 +70,9 @@ def optimized(
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     table = ["--yes", "--table", str(folder / "compass.json")]
-    begun = any(one["state"] != "finished" for one in _json(folder, "history", "--json"))
+    begun = (folder / "home").exists() and any(
+        one.get("state") not in (None, "finished") for one in _json(folder, "history", "--json")
+    )
     asked = ["--resume", "last"] if begun else [str(path), "--minutes", f"{minutes:g}", *words]
     code = _run(folder, ["optimize", *asked, *table], say)
     if code:

@@ -54,7 +54,9 @@ def measured(
     """
     configs = rows.with_suffix(".space.json")
     configs.write_text(json.dumps(list(space)))
-    known = len(read(rows))
+    whole = read(rows)
+    rows.write_text("".join(f"{json.dumps(one)}\n" for one in whole))  # no line that was cut off
+    known = len(whole)
     if known < len(space):
         command = [sys.executable, str(HERE / "triton_space.py"), kernel, str(configs)]
         left = max(until - time.monotonic(), 1.0)

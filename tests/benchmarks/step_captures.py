@@ -1,4 +1,4 @@
-"""Holds steps of `benchmarks/steps` at small sizes, in one process; prints what each of them does."""
+"""Holds steps of `benchmarks/steps` at small sizes, in one process; prints what each does."""
 
 from __future__ import annotations
 

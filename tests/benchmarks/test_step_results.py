@@ -57,7 +57,9 @@ def study(accepted=True):
     )
     kept = StepTrial(1, proposal, Outcome.SCREENED, before_us=200.0, after_us=110.0)
     back = StepTrial(2, proposal, Outcome.REJECTED, Reason.NOT_FASTER, "not shown")
-    final = StepFinal(accepted, "faster", Interval(1.6, 1.7, 1.8, 0.95), 200.0, 118.0)
+    final = StepFinal(
+        accepted, "faster", Interval(estimate=1.7, low=1.6, high=1.8, confidence=0.95), 200.0, 118.0
+    )
     return StepStudy(steps=(kept, back), final=final, step_us=205.0)
 
 
@@ -103,7 +105,7 @@ def test_a_problems_file_runs_as_it_is_written(path, tmp_path):
     exec(path.read_text(), whole)
     with torch.device("meta"):
         given = whole["get_inputs"]()
-    assert 16 << 20 < sum(one.nbytes for one in given) < 4 * GIB
+    assert 8 << 20 < sum(one.nbytes for one in given) < 4 * GIB
     copy = kernelbench_runs.copied(path, tmp_path, 16)
     exec(copy.read_text(), small)
     with torch.no_grad():
@@ -139,12 +141,9 @@ def test_a_file_goes_through_the_command_and_is_not_run_again(tmp_path):
     assert again == found and time.monotonic() - began < took / 2
 
 
-def test_a_file_that_does_not_run_is_no_result(tmp_path):
-    path = tmp_path / "broken.py"
-    path.write_text(ATTENTION.replace("scaled_dot_product_attention", "no_such_attention"))
-    found = kernelbench_runs.optimized(
-        path, tmp_path / "kept", 1.0, ["--device", "cpu"], lambda _: None
-    )
+def test_a_command_that_fails_is_no_result(tmp_path):
+    missing = tmp_path / "missing.py"
+    found = kernelbench_runs.optimized(missing, tmp_path / "kept", 1.0, (), lambda _: None)
     assert found["exit_code"] != 0 and not found["never_slower"]
     assert not (tmp_path / "kept" / "result.json").exists()  # the next call tries again
 
@@ -167,7 +166,8 @@ def test_a_choice_is_compared_with_the_best_of_its_space():
 def test_a_space_is_measured_and_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     space = [{"BLOCK": 128, "num_warps": 1}, {"BLOCK": 512, "num_warps": 4}, {"NONE": 1}]
-    rows, words = tmp_path / "softmax_kernel.jsonl", ["--rows", "2", "--columns", "300", "--size", "16"]
+    rows = tmp_path / "softmax_kernel.jsonl"
+    words = ["--rows", "2", "--columns", "300", "--size", "16"]
     rows.write_text(json.dumps({"config": space[0], "time_us": 1.0, "why": ""}) + '\n{"config": ')
     found = triton_space.measured(
         "softmax_kernel", space, rows, words, time.monotonic() + 300, lambda _: None
