@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_compass.dispatch_mode import without_compiler
 from kernel_compass.profiling import step_patches as patches
 from kernel_compass.profiling.step_lines import Lines
 from kernel_compass.profiling.step_tensors import (
@@ -431,6 +432,7 @@ class _Range:
 
 
 def _mode(torch: Any, dispatched: Callable[..., Any]) -> Any:
+    @without_compiler
     class StepMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         """Hands every operator over."""
 
