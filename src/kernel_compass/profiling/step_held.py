@@ -121,6 +121,20 @@ class HeldStep:
                 self._snapshots.save(tensor, storage)
         self.reset()
 
+    def inside(self) -> tuple[tuple[Recording, ...], str]:
+        """Two calls without compiling, for what compiled regions compute; or why there are none."""
+        found = []
+        try:
+            for _ in range(2):
+                self.reset()
+                recorder = self.recorder()
+                found.append(recorder.record(self.call, self._snapshots, compiles=False))
+        except Exception as error:  # memory that only fusing saves, a kernel that has no eager form
+            return (), f"{type(error).__name__}: {error}"
+        finally:
+            self.reset()
+        return tuple(found), ""
+
 
 def _cannot_be_called(name: str, error: BaseException) -> ProfilingError:
     where = ""

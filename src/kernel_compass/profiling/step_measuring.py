@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from kernel_compass import __version__
+from kernel_compass.errors import shortened
 from kernel_compass.profiling.step_held import HeldStep
 from kernel_compass.profiling.step_recording import Recording
 from kernel_compass.profiling.step_running import silenced
@@ -21,6 +22,7 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.step_capture import (
     NotHandled,
+    RegionKind,
     StepCapture,
     StepLaunch,
     StepOp,
@@ -62,9 +64,10 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         times = _timed_on_gpu(step) if on_gpu else _timed_on_cpu(step)
         if on_gpu:
             _trace(step, folder)
-    constant = _constants(step, second)
+        inside = _inside(step, second)
+    constant = _constants(step, step.first, second)
     differs = _differences(step.first, second)
-    notes = list(step.notes)
+    notes = [*step.notes, *inside.notes]
     if not on_gpu:
         notes.append("no GPU was used: operators and lines, but no kernels and no times of them")
     return StepCapture(
@@ -74,6 +77,7 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         ops=tuple(_with_constants(op, constant) for op in second.ops),
         launches=tuple(_launch_with_constants(one, constant) for one in second.launches),
         regions=tuple(second.regions),
+        inside=tuple(_with_constants(op, constant | inside.constant) for op in inside.ops),
         steps=times.steps,
         step_us=times.step_us,
         in_graph=step.graph is not None or any(r.kind == "graph" for r in second.regions),
@@ -82,6 +86,31 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         files=dict(step.files),
         modules=_classes(step),
     )
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What compiled regions compute."""
+
+    ops: tuple[StepOp, ...] = ()
+    constant: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+def _inside(step: HeldStep, second: Recording) -> _Inside:
+    """Their operators, by a call without compiling; nothing where nothing is compiled."""
+    compiled = {one.index for one in second.regions if one.kind is RegionKind.COMPILED}
+    if not compiled:
+        return _Inside()
+    calls, why = step.inside()
+    if not calls:
+        text = shortened(why, 200)
+        return _Inside(notes=(f"what its compiled regions compute is not known: {text}",))
+    first, found = calls
+    if found.regions != second.regions:
+        return _Inside(notes=("without compiling it runs other regions: they stay closed",))
+    ops = tuple(op for op in found.ops if op.region in compiled)
+    return _Inside(ops, frozenset(_constants(step, first, found) - second.written))
 
 
 def _classes(step: HeldStep) -> dict[str, str]:
@@ -95,9 +124,8 @@ def _classes(step: HeldStep) -> dict[str, str]:
     return found
 
 
-def _constants(step: HeldStep, second: Recording) -> set[int]:
+def _constants(step: HeldStep, first: Recording, second: Recording) -> set[int]:
     """Storages that both calls found with the same contents, and that neither wrote."""
-    first = step.first
     written = first.written | second.written
     return {
         storage
