@@ -3,7 +3,7 @@ r"""Users' programs made faster on this GPU: what was foretold beside what was o
     python benchmarks/steps_h200.py decoder --phase decode --budget 1 --minutes 9
     python benchmarks/steps_h200.py served --budget 5 --minutes 9
     python benchmarks/steps_h200.py mla|encoder|moe|triton --minutes 9
-    python benchmarks/steps_h200.py kernelbench --files 4 --minutes 9
+    python benchmarks/steps_h200.py kernelbench --files 3 --minutes 9
     python benchmarks/steps_h200.py all --minutes 60
     python benchmarks/steps_h200.py table
     python benchmarks/steps_h200.py predictions
@@ -277,7 +277,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--phase", choices=("decode", "prefill"), default="decode")
-    parser.add_argument("--files", type=int, default=10, help="of kernelbench, in this call")
+    parser.add_argument("--files", type=int, default=3, help="of kernelbench, in this call")
     parser.add_argument("--trials", type=int, help="of a study, at most")
     parser.add_argument("--most", type=int, help="kernelbench: copies with no size over this")
     parser.add_argument("--quick", action="store_true", help="three processes, few pairs")

@@ -3,8 +3,8 @@
     python benchmarks/steps/triton_space.py KERNEL CONFIGS ROWS FIRST STEP [-- ARGS]
 
 The space is what the loop chooses from: `neighbours` of the launch as it was captured, and the
-launch itself. One process measures each configuration alone, its launches in a CUDA graph, results
-compared with the untouched launch's; others compile ahead of it, into Triton's own cache.
+launch itself. Some processes compile all of it into Triton's own cache; then one measures each
+configuration alone, its launches in a CUDA graph, results compared with the untouched launch's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ LAUNCHES, SAMPLES, ROUNDS = 10, 3, 12
 WITHIN = 1.05
 """Of the best there is."""
 WRONG_PCT = 1.0
-BLOCKED_S = 60.0
 
 
 def space_of(launch: Any) -> list[dict[str, Any]]:
@@ -59,21 +58,28 @@ def measured(
     known = len(whole)
     if known < len(space):
         command = [sys.executable, str(HERE / "triton_space.py"), kernel, str(configs)]
+        if not known and _has_gpu():
+            say(f"{kernel}: compiling {len(space)} configurations")
+            _compile(command, words, until)
         left = max(until - time.monotonic(), 1.0)
-        count = max((os.cpu_count() or 2) - 2, 0) if _has_gpu() else 0
-        ahead = [
-            subprocess.Popen([*command, "-", str(known + i), str(count), "--", *words])
-            for i in range(count)
-        ]
-        try:
-            command += [str(rows), str(known), "1", "--", *words]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-                _follow(process, kernel, len(space), left, say)
-        finally:
-            for one in ahead:
-                one.terminate()
-                one.wait()
+        command += [str(rows), str(known), "1", "--", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            _follow(process, kernel, len(space), left, say)
     return read(rows)
+
+
+def _compile(command: Sequence[str], words: Sequence[str], until: float) -> None:
+    """All configurations once, many at a time; nothing is timed meanwhile."""
+    count = max((os.cpu_count() or 2) - 2, 1)
+    processes = [
+        subprocess.Popen([*command, "-", str(i), str(count), "--", *words]) for i in range(count)
+    ]
+    for one in processes:
+        try:
+            one.wait(max(until - time.monotonic(), 1.0))
+        except subprocess.TimeoutExpired:
+            one.kill()
+            one.wait()
 
 
 def _follow(process: Any, kernel: str, total: int, left: float, say: Callable[[str], None]) -> None:
@@ -134,9 +140,9 @@ def _has_gpu() -> bool:
 
 
 def _timed(
-    kernel: str, configs: Sequence[Mapping[str, Any]], ahead: bool
+    kernel: str, configs: Sequence[Mapping[str, Any]], alone: bool
 ) -> Iterator[dict[str, Any]]:
-    """Each configuration put in at the launch; ahead of the one that measures: run once alone."""
+    """Each configuration put in at the launch; `alone`: run once and not timed."""
     import torch
 
     from kernel_compass.api.applying import applied_actions
@@ -155,7 +161,7 @@ def _timed(
                 error = 100 * float((found - reference).norm() / reference.norm())
                 if why or error > WRONG_PCT:
                     row["why"] = why or f"its results are {error:.3g} % off"
-                elif not ahead:
+                elif not alone:
                     row["time_us"] = _time_us(torch, call)
         except Exception as error:
             row["why"] = f"{type(error).__name__}: {error}"[:200]
@@ -187,11 +193,11 @@ def main() -> None:
     configs = json.loads(Path(file).read_text())[int(first) :: int(step)]
     sys.argv[1:] = sys.argv[7:]
     if rows == "-":
-        for _ in _timed(kernel, configs, ahead=True):
+        for _ in _timed(kernel, configs, alone=True):
             pass
         return
     with Path(rows).open("a") as out:
-        for number, row in enumerate(_timed(kernel, configs, ahead=False), int(first) + 1):
+        for number, row in enumerate(_timed(kernel, configs, alone=False), int(first) + 1):
             out.write(json.dumps(row) + "\n")
             out.flush()
             print(number, flush=True)
