@@ -124,6 +124,7 @@ def test_there_are_ten_of_them():
     assert len(kernelbench_runs.problem_files()) == 10
 
 
+@pytest.mark.slow
 def test_a_file_goes_through_the_command_and_is_not_run_again(tmp_path):
     path = tmp_path / "attention.py"
     path.write_text(ATTENTION)
