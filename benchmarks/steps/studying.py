@@ -171,8 +171,7 @@ def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"{'program':<28}{'budget':>7}{'foretold':>10}{'obtained':>10}{'part':>7}  replayed"]
     for one in rows:
         predicted, part = one["predicted"], one["part_obtained"]
-        replay = one["replay"]
-        held = "not yet" if replay is None else "holds" if replay["holds"] else "DOES NOT HOLD"
+        held = _held(one["replay"])
         lines.append(
             f"{one['program'][:27]:<28}{one['budget_pct']:>6g}%"
             f"{'-' if predicted is None else format(predicted['ratio'], '.2f') + 'x':>10}"
@@ -184,6 +183,14 @@ def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
             lines += [f"  not: {t['change']}: {t['reason']}" for t in one["trials"] if t["reason"]]
         lines += [f"  {one['reason']}"] if one["reason"] else []
     return "\n".join(lines)
+
+
+def _held(replay: Mapping[str, Any] | None) -> str:
+    if replay is None:
+        return "not yet"
+    if not replay["claims"]:
+        return "untouched"
+    return "holds" if replay["holds"] else "DOES NOT HOLD"
 
 
 def _us(trial: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import torch
-from steps import mla_decode, moe, predicting, served_block
+from steps import kernelbench_runs, mla_decode, moe, predicting, served_block
 
 ROOT = Path(__file__).parents[2]
 STEPS = ROOT / "benchmarks" / "steps"
@@ -29,7 +29,7 @@ def asked(kind, name, words):
 
 
 @pytest.fixture(scope="module")
-def held():
+def held(tmp_path_factory):
     """What each step does, Triton's kernels interpreted."""
     words = {
         "served": asked("script", "served_block.py", f"{SERVED} --steps 1 --interpreted"),
@@ -42,6 +42,10 @@ def held():
         "moe": asked("script", "moe.py", f"{MOE} --steps 1"),
         "triton": asked("entry", "poor_triton.py:step", "--rows 2 --columns 300 --size 40"),
     }
+    folder = tmp_path_factory.mktemp("files")
+    for path in kernelbench_runs.problem_files():
+        copy = kernelbench_runs.copied(path, folder, 16)
+        words[path.stem] = ["entry", f"{copy}:Model", []]
     child = Path(__file__).with_name("step_captures.py")
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -66,6 +70,13 @@ def test_what_was_foretold_counts_the_launches_that_there_are(held, name):
     if name == "mla":  # at float32 there is nothing to cast: two a norm, one behind the softmax
         count -= parts["casts"] + 1
     assert count == len(held[name]["operators"])
+
+
+@pytest.mark.parametrize("name", [one.stem for one in kernelbench_runs.problem_files()])
+def test_a_problems_file_is_a_step_as_it_is(held, name):
+    found = held[name]
+    assert found["step"] == "Model.forward"
+    assert found["operators"] and not found["not_handled"]
 
 
 def test_data_decide_in_the_mixture_and_nowhere_else(held):

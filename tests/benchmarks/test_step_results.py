@@ -90,12 +90,19 @@ def test_what_did_not_hold_in_fresh_processes_obtained_nothing():
 
 
 def test_a_table_says_what_was_kept_and_where_little_was_what_was_not():
-    row = {"program": "mla", "budget_pct": 1.0, "replay": {"holds": True}}
+    row = {"program": "mla", "budget_pct": 1.0, "replay": {"holds": True, "claims": [{}]}}
     text = table_text([{**row, **summed(study(), 1.0, FORETOLD)}])
     assert "2.00x" in text and "1.700x" in text and "82%" in text and "holds" in text
     assert "kept: step_graph step (foretold 100 us, saved 90 us)" in text and "not:" not in text
     text = table_text([{**row, **summed(study(accepted=False), 1.0, FORETOLD)}])
     assert "not: step_graph step: not_faster" in text
+    for replay, word in (
+        (None, "not yet"),
+        ({"holds": True, "claims": []}, "untouched"),
+        ({"holds": False, "claims": [{}]}, "DOES NOT HOLD"),
+    ):
+        text = table_text([{**row, "replay": replay, **summed(study(), 1.0, FORETOLD)}])
+        assert text.splitlines()[1].endswith(word)
 
 
 @pytest.mark.parametrize("path", kernelbench_runs.problem_files(), ids=lambda path: path.stem)
