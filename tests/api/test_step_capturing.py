@@ -459,3 +459,27 @@ def test_a_step_that_the_program_replays_as_a_graph_is_timed_as_one() -> None:
     assert eager.step_us is not None
     assert found.step_us < eager.step_us
     assert [op.name for op in found.ops] == [op.name for op in eager.ops]
+
+
+@pytest.mark.ncu
+@pytest.mark.parametrize("arguments", [(), ("--graph",)])
+def test_ncus_counters_say_what_limits_each_kernel_of_the_step(arguments: tuple[str, ...]) -> None:
+    program = Program(ProgramKind.SCRIPT, str(EXAMPLES / "decoder_block.py"), arguments)
+    found, _ = captured(program, counters=True)
+    time = sum(one.time_us for one in found.kernels)
+    counted = [one for one in found.kernels if one.counted]
+    assert sum(one.time_us for one in counted) >= 0.9 * time, found.notes
+    assert all(one.limiter for one in counted)
+    assert any(one.floor_basis == "traffic" for one in counted)
+
+
+def test_counters_of_a_program_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ncu is asked for before the program runs, and run only where there is a GPU to count."""
+    file = write(tmp_path, programs.PLAIN)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("KERNEL_COMPASS_NCU", raising=False)
+    monkeypatch.setattr("kernel_compass.profiling.ncu_tool._PLACES", ())
+    with pytest.raises(ProfilingError):
+        captured(Program(ProgramKind.SCRIPT, str(file)), counters=True)

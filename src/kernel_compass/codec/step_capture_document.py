@@ -107,6 +107,8 @@ class KernelDocument(Part):
     floor_us: float | None
     line: LineDocument | None
     gap_us: float | None
+    counted: bool = False
+    floor_basis: str | None = None
 
 
 class NotHandledDocument(Part):

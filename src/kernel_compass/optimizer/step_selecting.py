@@ -185,7 +185,8 @@ def _of_kernels(
         if made.kind is PlaceKind.OTHER and index in grouped:
             continue
         place = found.setdefault(key, made)
-        floor = kernel.floor_us
+        # what it moved is no least: the loop is there to have it move less
+        floor = None if kernel.floor_basis == "traffic" else kernel.floor_us
         if floor is not None and place.workload is not None and budget_pct >= EIGHT_BIT_PCT:
             floor *= _less_bytes(place.workload)
         place.add(kernel.time_us, floor, kernel.launches)

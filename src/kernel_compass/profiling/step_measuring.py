@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from kernel_compass import __version__
+from kernel_compass.errors import ProfilingCause, ProfilingError
 from kernel_compass.profiling.step_held import HeldStep
 from kernel_compass.profiling.step_recording import Recording
 from kernel_compass.profiling.step_running import silenced
@@ -34,6 +35,8 @@ TIMED_S = 5.0
 LEAST = 3
 TRACED = 5
 """Calls under the profiler, without anything of ours in them."""
+RANGE = "kernel_compass_step"
+"""The step under ncu; a start/end range, which holds for all threads (autograd's too)."""
 TIMES, MARKS = "times.json", "marks.json"
 """Traces: of the step as it is, and of the step with a range around every operator."""
 
@@ -223,6 +226,35 @@ def _trace(step: HeldStep, folder: Path) -> None:
         torch.cuda.synchronize()
     profiler.export_chrome_trace(str(folder / MARKS))
     step.reset()
+
+
+def counted(step: HeldStep) -> None:
+    """One step, in a range that ncu knows by its name, whatever thread launches in it.
+
+    Raises:
+        ProfilingError: the program used no GPU.
+    """
+    torch = step.torch
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        raise ProfilingError(
+            ProfilingCause.NOTHING_PROFILED,
+            "The program used no GPU.",
+            "Counters are those of GPUs: capture it without --ncu.",
+        )
+    call: Callable[[], Any] = step.call if step.graph is None else step.graph.replay
+    with silenced():
+        for _ in range(LEAST):
+            step.reset()
+            call()
+        step.reset()
+        torch.cuda.synchronize()
+        number = torch.cuda.nvtx.range_start(RANGE)
+        try:
+            call()
+            torch.cuda.synchronize()
+        finally:
+            torch.cuda.nvtx.range_end(number)
+        step.reset()
 
 
 def environment(torch: Any, on_gpu: bool) -> Environment:

@@ -150,6 +150,11 @@ class StepKernel:
     line: SourceLine | None = None
     gap_us: float | None = None
     """How long the GPU had nothing to do right before its launches, in one step."""
+    counted: bool = False
+    """Whether the limiter is that of ncu's counters; else the timeline's."""
+    floor_basis: str | None = None
+    """`compulsory` (the operator's own bytes and arithmetic) or `traffic` (the bytes that ncu
+    counted: what less traffic would save is not in it)."""
 
 
 @dataclass(frozen=True)
