@@ -112,8 +112,13 @@ class AppliedSide:
         if self.applied is None:
             return
         regions = any(o.kind is StepActionKind.COMPILE_REGION for o in self._actions)
-        for one in self.applied.applications:
+        rows = sorted(self.applied.applications, key=lambda one: self._actions.index(one.action))
+        for at, one in enumerate(rows):
             kind = one.action.kind
+            if kind is StepActionKind.COMPILE_REGION and any(
+                other.uses and other.action.kind is kind for other in rows[at + 1 :]
+            ):
+                continue  # a later one may hold it whole
             if kind in COUNTED and not one.uses:
                 notes = "; ".join(getattr(one, "notes", ()) or ())
                 why = (

@@ -37,7 +37,7 @@ from kernel_compass.records.step_action import (
     StepTrial,
 )
 from kernel_compass.records.step_capture import StepCapture
-from kernel_compass.records.step_loop import StepOptions, StepPlace, StepTried
+from kernel_compass.records.step_loop import PROCESS_FAULTS, StepOptions, StepPlace, StepTried
 from kernel_compass.records.step_study import StepFinal, StepStudy
 from kernel_compass.records.study import StudyLimits, StudyState
 from kernel_compass.records.trial import Outcome, Reason, RegimeResult, Trial
@@ -50,21 +50,6 @@ _DETAILS = {
     Why.TRIALS: "the trials are over",
     Why.STOPPED: "stopped by the user",
 }
-_PROCESS_FAULTS = frozenset(
-    [
-        Reason.BUILD_FAILED,
-        Reason.COMPILE_TIMEOUT,
-        Reason.RUN_TIMEOUT,
-        Reason.ILLEGAL_ACCESS,
-        Reason.CRASHED,
-        Reason.EXITED,
-        Reason.OUT_OF_MEMORY,
-        Reason.RAISED,
-        Reason.CANNOT_BE_TIMED,
-        Reason.CANCELLED,
-    ]
-)
-"""Of which a trial has failed; of others it was judged and rejected."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +345,7 @@ class StepLoop:
             )
         proposal = final_proposal(why)
         outcome = Outcome.ACCEPTED if final.accepted else Outcome.REJECTED
-        if reason in _PROCESS_FAULTS:
+        if reason in PROCESS_FAULTS:
             outcome = Outcome.FAILED
         errors = [one.relative_pct for one in outputs]
         trial = Trial(
@@ -435,7 +420,7 @@ def _ended(
     detail: str,
     found: StepTried | None = None,
 ) -> StepTrial:
-    outcome = Outcome.FAILED if reason in _PROCESS_FAULTS else Outcome.REJECTED
+    outcome = Outcome.FAILED if reason in PROCESS_FAULTS else Outcome.REJECTED
     result = None if found is None else found.result
     return StepTrial(
         number,
