@@ -78,15 +78,16 @@ class ProgramBench:
     say: Callable[[str], None] = lambda _: None
     folder: str = field(default_factory=os.getcwd)
     most: int = MOST_TASKS
-    """Trials of one process."""
+    """Trials of one process, inside of a `with` block; outside of one it is one."""
     _in_graph: bool = False
     _steps: int | None = None
 
     def __post_init__(self) -> None:
         limit = self.options.start_timeout_s + self.options.run_timeout_s
-        self._session = StepSession(self._environment(), limit, self.most)
+        self._session = StepSession(self._environment(), limit)
 
     def __enter__(self) -> ProgramBench:
+        self._session.most = self.most
         return self
 
     def __exit__(self, *_: object) -> None:

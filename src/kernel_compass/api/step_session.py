@@ -30,16 +30,12 @@ class StepSession(AbstractContextManager["StepSession"]):
     Args:
         environment: variables set for the process.
         timeout_s: of one task, opening the program included.
-        most: tasks of one process.
+        most: tasks of one process; of one, none is left waiting.
     """
 
-    def __init__(
-        self, environment: Mapping[str, str], timeout_s: float, most: int = MOST_TASKS
-    ) -> None:
-        self._session, self._timeout_s, self._most = TaskSession(environment), timeout_s, most
+    def __init__(self, environment: Mapping[str, str], timeout_s: float, most: int = 1) -> None:
+        self._session, self._timeout_s, self.most = TaskSession(environment), timeout_s, most
         self._gpu_used: float | None = None
-        self.started = 0
-        """Processes so far."""
 
     def ask(
         self, task: str, arguments: Mapping[str, Any], told: OnProgress, doubt: Doubt
@@ -50,7 +46,6 @@ class StepSession(AbstractContextManager["StepSession"]):
             KernelCompassError: the task failed in a fresh process.
         """
         used = self._session.answered > 0
-        self.started += not used
         try:
             answer = self._session.run(task, arguments, told, self._timeout_s)
         except KernelCompassError:
@@ -60,7 +55,7 @@ class StepSession(AbstractContextManager["StepSession"]):
             return self.ask(task, arguments, told, doubt)
         self._gpu_used = answer.pop("gpu_used", None)
         doubtful = used and doubt(answer)
-        if not answer.pop("clean", False) or doubtful or self._session.answered >= self._most:
+        if not answer.pop("clean", False) or doubtful or self._session.answered >= self.most:
             self.close()
         return self.ask(task, arguments, told, doubt) if doubtful else answer
 

@@ -254,7 +254,7 @@ class StepLoop:
         return trial
 
     def _in_full(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
-        """A product's implementation by a study of it alone; a kernel's configuration by times."""
+        """A product's implementation by a study of it alone; configurations and modes by times."""
         if offer.study is not None:
             dtype = next(
                 (o.dtype for o in self._places if o.workload == offer.study and o.dtype), ""
@@ -270,6 +270,8 @@ class StepLoop:
     def _best_config(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
         times = self._bench.rank(self.accepted, offer.configs)
         known = [(one.time_us, i) for i, one in enumerate(times) if one.time_us is not None]
+        if not known and offer.proposal.action in offer.configs:
+            return offer, None  # its own trial says in full what is wrong
         if not known:
             said = next((one.detail for one in times if one.detail), "none was timed")
             return offer, (Reason.NOT_SUPPORTED, f"no other configuration can be put in: {said}")
