@@ -22,8 +22,8 @@ from kernel_compass.validation.step_outputs import Kept, OutputBudget, compare, 
 
 SEED = 20
 """Of random numbers that a step draws: the same for all that is compared."""
-LEFT_BYTES = 64 << 20
-"""GPU memory that a trial may leave behind: libraries keep workspaces."""
+LEFT_BYTES = 256 << 20
+"""GPU memory that a trial may leave behind: libraries keep workspaces, for every stream."""
 _OPEN: dict[tuple[Program, str], Opened] = {}
 
 

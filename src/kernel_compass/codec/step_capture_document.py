@@ -51,6 +51,7 @@ class TensorDocument(Part):
     storage: int
     constant: bool
     name: str | None
+    unversioned: bool = False
 
 
 class OpDocument(Part):

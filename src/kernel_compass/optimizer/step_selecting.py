@@ -152,7 +152,7 @@ def step_product(op: StepOp, assumed: bool = False) -> Workload | None:
     if name not in ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear") or len(tensors) < 2:
         return None
     x, weight = tensors[0], tensors[1]
-    if not assumed and (not weight.constant or x.constant):
+    if not assumed and (not weight.constant or weight.unversioned or x.constant):
         return None
     if len(weight.shape) == 3 and len(x.shape) == 3 and name in ("bmm", "baddbmm", "matmul"):
         h, m, k = x.shape

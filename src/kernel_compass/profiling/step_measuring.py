@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from kernel_compass import __version__
+from kernel_compass.analysis.step_shares import workload_of
 from kernel_compass.errors import ProfilingCause, ProfilingError
 from kernel_compass.profiling.step_held import HeldStep
 from kernel_compass.profiling.step_recording import Recording
@@ -39,6 +40,12 @@ RANGE = "kernel_compass_step"
 """The step under ncu; a start/end range, which holds for all threads (autograd's too)."""
 TIMES, MARKS = "times.json", "marks.json"
 """Traces: of the step as it is, and of the step with a range around every operator."""
+
+
+_WHY_UNVERSIONED = (
+    "torch counts no changes of it, so what is packed of it could go stale unseen: its product "
+    "stays torch's; make the weights outside of torch.inference_mode()"
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,8 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
             _trace(step, folder)
     constant = _constants(step, second)
     differs = _differences(step.first, second)
+    ops = tuple(_with_constants(op, constant) for op in second.ops)
+    lost = [*step.not_handled, *second.not_handled, *differs, *_unversioned(ops)]
     notes = list(step.notes)
     if not on_gpu:
         notes.append("no GPU was used: operators and lines, but no kernels and no times of them")
@@ -74,13 +83,13 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         program=program,
         step=step.name,
         environment=environment(torch, on_gpu),
-        ops=tuple(_with_constants(op, constant) for op in second.ops),
+        ops=ops,
         launches=tuple(_launch_with_constants(one, constant) for one in second.launches),
         regions=tuple(second.regions),
         steps=times.steps,
         step_us=times.step_us,
         in_graph=step.graph is not None or any(r.kind == "graph" for r in second.regions),
-        not_handled=tuple(dict.fromkeys([*step.not_handled, *second.not_handled, *differs])),
+        not_handled=tuple(dict.fromkeys(lost)),
         notes=tuple(notes),
         files=dict(step.files),
         modules=_classes(step),
@@ -98,12 +107,13 @@ def _classes(step: HeldStep) -> dict[str, str]:
     return found
 
 
-def _constants(step: HeldStep, second: Recording) -> set[int]:
-    """Storages that both calls found with the same contents, and that neither wrote."""
+def _constants(step: HeldStep, second: Recording) -> dict[int, int | None]:
+    """Storages that both calls found with the same contents, and that neither wrote, each with
+    its version."""
     first = step.first
     written = first.written | second.written
     return {
-        storage
+        storage: version
         for storage, version in second.read_first.items()
         if storage not in written
         and first.read_first.get(storage, -1) == version
@@ -130,7 +140,7 @@ def _inputs(step: HeldStep) -> set[int]:
     return found - parameters
 
 
-def _with_constants(op: StepOp, constant: set[int]) -> StepOp:
+def _with_constants(op: StepOp, constant: Mapping[int, int | None]) -> StepOp:
     return replace(
         op,
         inputs=tuple(_marked(one, constant) for one in op.inputs),
@@ -138,7 +148,7 @@ def _with_constants(op: StepOp, constant: set[int]) -> StepOp:
     )
 
 
-def _launch_with_constants(launch: StepLaunch, constant: set[int]) -> StepLaunch:
+def _launch_with_constants(launch: StepLaunch, constant: Mapping[int, int | None]) -> StepLaunch:
     found = {
         name: _marked(value, constant) if isinstance(value, StepTensor) else value
         for name, value in launch.arguments.items()
@@ -146,8 +156,21 @@ def _launch_with_constants(launch: StepLaunch, constant: set[int]) -> StepLaunch
     return replace(launch, arguments=found)
 
 
-def _marked(tensor: StepTensor, constant: set[int]) -> StepTensor:
-    return replace(tensor, constant=True) if tensor.storage in constant else tensor
+def _marked(tensor: StepTensor, constant: Mapping[int, int | None]) -> StepTensor:
+    if tensor.storage not in constant:
+        return tensor
+    return replace(tensor, constant=True, unversioned=constant[tensor.storage] is None)
+
+
+def _unversioned(ops: Sequence[StepOp]) -> list[NotHandled]:
+    """Products whose weight may change unseen: nothing that was made of it can be kept."""
+    found = []
+    for op in ops:
+        weight = op.inputs[-1] if op.inputs and workload_of(op) is not None else None
+        if weight is not None and weight.unversioned:
+            what = f"weight {weight.name or list(weight.shape)} made in inference mode"
+            found.append(NotHandled(what, _WHY_UNVERSIONED, op.line))
+    return found
 
 
 def _differences(first: Recording, second: Recording) -> list[NotHandled]:

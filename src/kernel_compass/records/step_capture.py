@@ -47,6 +47,8 @@ class StepTensor:
     made before the step and never written in it."""
     name: str | None = None
     """Of a parameter or buffer, from the step's module: `layers.0.q_proj.weight`."""
+    unversioned: bool = False
+    """Of a constant: whether torch counts no changes of it, as it was made in inference mode."""
 
 
 @dataclass(frozen=True)
