@@ -211,6 +211,33 @@ def test_a_compiled_function_is_a_region_and_stays_compiled(tmp_path: Path) -> N
     assert names(ran.capture) == ["t", "addmm", "add"]  # nothing of the region, no eager copy of it
 
 
+def test_what_a_compiled_region_computes_is_known_beside_it(tmp_path: Path) -> None:
+    ran = both(tmp_path, programs.COMPILED_PRODUCT)
+    assert ran.captured_output == ran.plain_output
+    assert names(ran.capture) == ["add", "mul"]
+    product = next(op for op in ran.capture.inside if op.name == "aten::mm")
+    assert [one.name.removeprefix("aten::") for one in ran.capture.inside] == [
+        "add_",
+        "mm",
+        "relu",
+        "add",
+    ]
+    assert product.region == 0 and product.line is not None
+    assert product.line.line == line_of(programs.COMPILED_PRODUCT, "torch.relu(x @")
+    assert [one.constant for one in product.inputs] == [False, True]
+    assert product.inputs[1].name == "weight"
+    last = ran.capture.inside[-1]
+    assert [one.name for one in last.inputs if one.name] == ["seen"]
+    assert not any(one.constant for one in last.inputs)  # the region writes it
+
+
+def test_a_region_that_cannot_run_without_compiling_stays_closed(tmp_path: Path) -> None:
+    ran = both(tmp_path, programs.NOT_EAGER)
+    assert ran.captured_output == ran.plain_output == "[2.0, 2.0]\n"
+    assert ran.capture.inside == () and len(ran.capture.regions) == 1
+    assert any("not known: MemoryError: whole scores" in one for one in ran.capture.notes)
+
+
 def test_a_graph_break_is_named_with_its_line(tmp_path: Path) -> None:
     ran = both(tmp_path, programs.GRAPH_BREAK)
     assert ran.captured_output == ran.plain_output

@@ -26,10 +26,11 @@ from kernel_compass.cli.output import emit
 from kernel_compass.cli.shapes import budget_pct_of, tokens_of
 from kernel_compass.cli.table_options import words_of
 from kernel_compass.errors import UsageError
+from kernel_compass.records.device import SIMULATED
 
 MINUTES = 5.0
 """Where no limit is given."""
-REGIMES, STRATEGY, DEVICE = "cold,warm", "model", "cuda"
+REGIMES, STRATEGY, DEVICE, RECORDED = "cold,warm", "model", "cuda", "recorded:"
 """Where none is named."""
 
 TargetArgument = Annotated[
@@ -183,6 +184,8 @@ def optimize(
     captured before: they say what would be tried, and measure nothing.
     """
     named = StepSource(script, module, entry, trace, captured)
+    if not named.is_named and resume is None and is_forward_pass(target, device):
+        named, target = StepSource(None, None, f"{target}:Model", None, None), None
     if not named.is_named and resume is not None:
         _check(target, resume, (json, quiet, json_lines))
         _check_alone(
@@ -260,6 +263,20 @@ def static_of(text: str | None) -> int | None:
     if not (word.isascii() and word.isdecimal() and len(word) <= MOST_DIGITS):
         raise UsageError(f"--static {text} is no number of configurations.", "Pass 16, or off.")
     return int(word)
+
+
+def is_forward_pass(target: str | None, device: str | None) -> bool:
+    """Whether a target is a file with a `Model`: what is made faster is its forward pass.
+
+    Such a file brings no candidates: on a simulated device or a recording nothing is to be tried.
+    """
+    if target is None or not target.endswith(".py") or (device or DEVICE) == SIMULATED:
+        return False
+    if (device or DEVICE).startswith(RECORDED):
+        return False
+    from kernel_compass.api.problem_models import is_model_source
+
+    return is_model_source(Path(target))
 
 
 def files_of(source: object) -> list[tuple[Path, str]]:

@@ -139,6 +139,7 @@ class CaptureDocument(Part):
     notes: list[str]
     files: dict[str, str]
     modules: dict[str, str] = msgspec.field(default_factory=dict)
+    inside: list[OpDocument] = msgspec.field(default_factory=list)
 
 
 def encode(capture: StepCapture) -> bytes:
@@ -149,6 +150,8 @@ def encode(capture: StepCapture) -> bytes:
     """
     try:
         found = {"schema": SCHEMA, **plain(capture)}
+        if not capture.inside:  # as it was before it could hold any
+            del found["inside"]
         reshaped(found, CaptureDocument)
         check(capture)
     except ValueError as error:
@@ -200,7 +203,8 @@ def check(capture: StepCapture) -> None:
     for what, indices in numbered.items():
         if indices != list(range(len(indices))):
             raise ValueError(f"its {what} are not numbered in order")
-    inside = [*(one.region for one in capture.ops), *(one.region for one in capture.launches)]
+    inside = [*(one.region for one in (*capture.ops, *capture.inside))]
+    inside += [one.region for one in capture.launches]
     for place in inside:
         _check_reference(place, len(capture.regions), "the region of an operator or launch")
     for kernel in capture.kernels:

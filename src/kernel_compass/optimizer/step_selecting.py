@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from kernel_compass.analysis.step_inside import opened
 from kernel_compass.analysis.step_runs import OpRun, op_bytes, op_runs
 from kernel_compass.optimizer.step_doors import Group
 from kernel_compass.records.selection import PassedOver, Selected
@@ -87,6 +88,7 @@ def select_places(
         least_effect: what the whole has to gain at least, 0.02 = 1.02 times.
         budget_pct: of errors; where it allows other weights, theirs are a product's floor.
     """
+    capture = opened(capture)
     if capture.kernels:
         grouped = {index for group in groups for index in group.kernels}
         wide = _of_wide_runs(capture, grouped)

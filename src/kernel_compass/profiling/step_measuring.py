@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import pairwise
@@ -15,7 +15,7 @@ from typing import Any
 
 from kernel_compass import __version__
 from kernel_compass.analysis.step_shares import workload_of
-from kernel_compass.errors import ProfilingCause, ProfilingError
+from kernel_compass.errors import ProfilingCause, ProfilingError, shortened
 from kernel_compass.profiling.step_held import HeldStep
 from kernel_compass.profiling.step_recording import Recording
 from kernel_compass.profiling.step_running import silenced
@@ -23,6 +23,7 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.step_capture import (
     NotHandled,
+    RegionKind,
     StepCapture,
     StepLaunch,
     StepOp,
@@ -72,11 +73,14 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         times = _timed_on_gpu(step) if on_gpu else _timed_on_cpu(step)
         if on_gpu:
             _trace(step, folder)
-    constant = _constants(step, second)
+        inside = _inside(step, second)
+    constant = _constants(step, step.first, second)
     differs = _differences(step.first, second)
     ops = tuple(_with_constants(op, constant) for op in second.ops)
-    lost = [*step.not_handled, *second.not_handled, *differs, *_unversioned(ops)]
-    notes = list(step.notes)
+    known = {**constant, **inside.constant}
+    hidden = tuple(_with_constants(op, known) for op in inside.ops)
+    lost = [*step.not_handled, *second.not_handled, *differs, *_unversioned([*ops, *hidden])]
+    notes = [*step.notes, *inside.notes]
     if not on_gpu:
         notes.append("no GPU was used: operators and lines, but no kernels and no times of them")
     return StepCapture(
@@ -86,6 +90,7 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         ops=ops,
         launches=tuple(_launch_with_constants(one, constant) for one in second.launches),
         regions=tuple(second.regions),
+        inside=hidden,
         steps=times.steps,
         step_us=times.step_us,
         in_graph=step.graph is not None or any(r.kind == "graph" for r in second.regions),
@@ -94,6 +99,32 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         files=dict(step.files),
         modules=_classes(step),
     )
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What compiled regions compute."""
+
+    ops: tuple[StepOp, ...] = ()
+    constant: Mapping[int, int | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def _inside(step: HeldStep, second: Recording) -> _Inside:
+    """Their operators, by a call without compiling; nothing where nothing is compiled."""
+    compiled = {one.index for one in second.regions if one.kind is RegionKind.COMPILED}
+    if not compiled:
+        return _Inside()
+    calls, why = step.inside()
+    if not calls:
+        text = shortened(why, 200)
+        return _Inside(notes=(f"what its compiled regions compute is not known: {text}",))
+    first, found = calls
+    if found.regions != second.regions:
+        return _Inside(notes=("without compiling it runs other regions: they stay closed",))
+    ops = tuple(op for op in found.ops if op.region in compiled)
+    kept = _constants(step, first, found)
+    return _Inside(ops, {at: kept[at] for at in kept.keys() - second.written})
 
 
 def _classes(step: HeldStep) -> dict[str, str]:
@@ -107,10 +138,9 @@ def _classes(step: HeldStep) -> dict[str, str]:
     return found
 
 
-def _constants(step: HeldStep, second: Recording) -> dict[int, int | None]:
+def _constants(step: HeldStep, first: Recording, second: Recording) -> dict[int, int | None]:
     """Storages that both calls found with the same contents, and that neither wrote, each with
     its version."""
-    first = step.first
     written = first.written | second.written
     return {
         storage: version

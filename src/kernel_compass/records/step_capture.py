@@ -188,3 +188,5 @@ class StepCapture:
     modules: Mapping[str, str] = field(default_factory=dict)
     """Class of each of the step's modules, by qualified name (empty = the step's own):
     `model.py:DecoderBlock`, as `StepTarget.module_class` names it."""
+    inside: tuple[StepOp, ...] = ()
+    """Operators of compiled regions, as a call without compiling has them; numbered as they ran."""
