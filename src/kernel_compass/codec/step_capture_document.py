@@ -51,6 +51,7 @@ class TensorDocument(Part):
     storage: int
     constant: bool
     name: str | None
+    unversioned: bool = False
 
 
 class OpDocument(Part):
@@ -107,6 +108,8 @@ class KernelDocument(Part):
     floor_us: float | None
     line: LineDocument | None
     gap_us: float | None
+    counted: bool = False
+    floor_basis: str | None = None
 
 
 class NotHandledDocument(Part):
