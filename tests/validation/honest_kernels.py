@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from kernel_compass.validation.cheats import FunctionRunner
+from kernel_compass.validation.cheat_parts import FunctionRunner
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.records.workload import Op, Workload
 from kernel_compass.validation.format_budget import format_error
-from kernel_compass.validation.judging import GateFinding, Tensors
+from kernel_compass.validation.judge_contracts import GateFinding, Tensors
 
 MOST_TOKENS = 513
 

@@ -9,7 +9,7 @@ from typing import Any
 from kernel_compass.errors import UsageError
 from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemWorkload
 from kernel_compass.validation import output_gate
-from kernel_compass.validation.judging import GateFinding, Tensors
+from kernel_compass.validation.judge_contracts import GateFinding, Tensors
 from kernel_compass.validation.op_record import has_products
 from kernel_compass.validation.sensitivity import noise_of, undecided_places
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.error_shape import is_coarse
-from kernel_compass.validation.judging import GateFinding
+from kernel_compass.validation.judge_contracts import GateFinding
 
 ROUNDING = {"bfloat16": 4e-3, "float16": 1e-3, "float32": 5e-5, "float64": 1e-9}
 """Relative Frobenius error that a type explains: 16 bits by the rounding of inputs and outputs

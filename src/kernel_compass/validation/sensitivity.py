@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernel_compass.validation.judging import Tensors
+from kernel_compass.validation.judge_contracts import Tensors
 
 ARITHMETIC = 2.0**-23
 """Sums are kept in float32 at least, whatever the inputs are."""

@@ -10,14 +10,14 @@ from typing import Any
 
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.validation import output_gate
-from kernel_compass.validation.judging import GateFinding, Tensors
+from kernel_compass.validation.judge_contracts import GateFinding, Tensors
 
 SIZES = {"batch": 3, "rows": 33, "depth": 48, "columns": 65}
 """None of them a multiple of a tile."""
 BUDGET = 0.03
 
 
-class TrialProblem:
+class SelfTestProblem:
     """`softmax(x @ w)`, `x (batch, rows, depth)`, `w (depth, columns)`, float32."""
 
     name = "softmax of a product"
