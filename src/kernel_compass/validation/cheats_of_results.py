@@ -96,6 +96,20 @@ def _low_precision(torch: Any, problem: SelfTestProblem) -> Function:
     return lambda x, w: right(x.bfloat16(), w.bfloat16()).float()
 
 
+def _half(torch: Any, problem: SelfTestProblem) -> Function:
+    """As precise as TF32, and of a smaller range."""
+    right = honest(torch, problem)
+    return lambda x, w: right(x.half().float(), w.half().float())
+
+
+def _unshifted(torch: Any, problem: SelfTestProblem) -> Function:
+    def function(x: Any, w: Any) -> Any:
+        powers = torch.exp(torch.einsum("bmk,kn->bmn", x, w))
+        return powers / powers.sum(-1, keepdim=True)
+
+    return function
+
+
 def _knows_seed(torch: Any, problem: SelfTestProblem) -> Function:
     known = problem.inputs(problem.workload, 0)
     answer = honest(torch, problem)(**known)
@@ -131,6 +145,12 @@ RESULT_CHEATS: tuple[Cheat, ...] = (
     Cheat("reads outside", _reads_outside, reasons(Reason.READS_OUTSIDE)),
     Cheat("writes outside", _writes_outside, reasons(Reason.WRITES_OUTSIDE)),
     Cheat("computes in lower precision", _low_precision, reasons(Reason.LOW_PRECISION)),
+    Cheat(
+        "computes in half precision",
+        _half,
+        reasons(Reason.LOW_PRECISION, Reason.WRONG_RESULT, Reason.WRONG_ELSEWHERE),
+    ),
+    Cheat("lets its exponents overflow", _unshifted, reasons(Reason.WRONG_ELSEWHERE)),
     Cheat(
         "returns NaN",
         changed(lambda t, y, x, w: y * float("nan")),

@@ -21,7 +21,7 @@ from kernel_compass.validation.judge_contracts import (
     Runner,
 )
 from kernel_compass.validation.judge_correct import right
-from kernel_compass.validation.judge_elsewhere import right_at_other_scales, right_elsewhere
+from kernel_compass.validation.judge_elsewhere import right_elsewhere, right_with_other_data
 from kernel_compass.validation.judge_follows import follows, works_at_every_call
 from kernel_compass.validation.judge_honest import is_new, leaves_nothing
 from kernel_compass.validation.judge_repeats import keeps_inside, repeats
@@ -69,7 +69,7 @@ def _judge_built(session: Session, runner: Runner, declared_baseline: bool) -> N
     works_at_every_call(session, runner)
     keeps_inside(session, runner)
     right_elsewhere(session, runner)
-    right_at_other_scales(session, runner)
+    right_with_other_data(session, runner)
     if not declared_baseline:
         is_new(session, runner)
     leaves_nothing(session, runner)

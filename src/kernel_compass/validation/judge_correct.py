@@ -23,12 +23,12 @@ def right(session: Session, runner: Runner) -> None:
         outputs = session.called(runner, given)
         copies = session.copies
         session.untouched(draw, given, guards)
+        _still(session, outputs, copies)  # first: what is at work yet is wrong in any way
         finding = draw.gate(outputs)
         if finding.reason is None:
             _of_its_own(session, draw, given, outputs)
         else:
             reject_wrong(session, runner, index, given, copies, finding)
-        _still(session, outputs, copies)
         results.append((outputs, copies))
         session.keep_worst(finding)
     for outputs, copies in results[:-1]:

@@ -88,6 +88,15 @@ class Session:
         sealed = Sealed(self.torch, self.problem.expected(workload, inputs))
         return Draw(inputs, sealed, self.problem)
 
+    def of_changed(
+        self, workload: ProblemWorkload, inputs: dict[str, Any], slack: float
+    ) -> Draw | None:
+        """Inputs that were made into others than the problem draws; `None` = they tell nothing."""
+        expected = self.problem.expected(workload, inputs, slack)
+        return (
+            None if expected is None else Draw(inputs, Sealed(self.torch, expected), self.problem)
+        )
+
     def keep_worst(self, finding: GateFinding) -> None:
         """Keep the finding with the largest error."""
         known = [self.found] if self.found else []

@@ -74,7 +74,7 @@ def reference(
         baseline: outputs of the baseline on the same inputs.
         budget: relative error, 0.03 = 3 %.
         undecided: see `Reference`.
-        products: matrix products or convolutions are part of it.
+        products: matrix products or convolutions are part of it, on a device that has TF32.
         noise: relative error that rounding the inputs once more makes; of few outputs the
             baseline's own error may be small by chance.
     """
