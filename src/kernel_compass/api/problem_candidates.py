@@ -19,7 +19,7 @@ from kernel_compass.kernels.providers import registry
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemSource, ProblemWorkload
 from kernel_compass.records.trial import Candidate
-from kernel_compass.validation.judging import JudgedProblem, Runner
+from kernel_compass.validation.judge_contracts import JudgedProblem, Runner
 
 BASELINE_FORMAT = "bf16"
 MODEL_NEW = "ModelNew"
