@@ -183,3 +183,14 @@ def test_nothing_is_judged_before_the_judge_has_proved_itself(home, monkeypatch,
     kept.write_text("{damaged")
     answers(SelfTest((caught, missed), (), None))
     assert main(words) == ExitCode.JUDGE, "a damaged note proves nothing"
+
+
+def test_a_name_that_is_none_is_wrong_usage_and_no_verdict(home, capsys):
+    path, mine = written(home, PLAIN), home / "mine.py"
+    mine.write_text("def soft(x, w):\n    return x\n")
+    given = ["--problem", str(path), "--device", "cpu", "--yes", "--workload", "1"]
+    assert main(["validate", f"{mine}:nosuch", *given]) == ExitCode.USAGE
+    told = capsys.readouterr()
+    assert "mine.py has no function 'nosuch'" in told.err
+    assert "It has soft" in told.err
+    assert "rejected" not in told.out

@@ -257,10 +257,19 @@ def end_owner_and_sweep(tmp_path, living):
         stranger.wait()
 
 
+def end_for_good(pid, *others, within_s=60.0):
+    """Kill a process; return when all are gone: one that is killed may answer until then."""
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + within_s
+    while {pid, *others} & processes().keys():
+        assert time.monotonic() < deadline, f"{pid} does not end"
+        time.sleep(0.01)
+
+
 def test_a_worker_that_ends_between_tasks_costs_none(tmp_path):
     with LocalExecutor(tmp_path, study="between") as executor:
         first = run(executor, task("a", "look"))["a"].answer["pid"]
-        os.kill(first, signal.SIGKILL)
+        end_for_good(first)
         second = run(executor, task("b", "look"))["b"]
         assert second.failure is None
         assert second.answer["pid"] != first
@@ -269,11 +278,23 @@ def test_a_worker_that_ends_between_tasks_costs_none(tmp_path):
 def test_the_process_behind_a_worker_is_renewed_too(tmp_path):
     with LocalExecutor(tmp_path, study="behind") as executor:
         first = run(executor, task("a", "look"))["a"].answer["pid"]
-        os.kill(processes()[first].parent, signal.SIGKILL)
+        end_for_good(processes()[first].parent, first)
         second = run(executor, task("b", "look"))["b"]
         assert second.failure is None
         assert second.answer["pid"] != first
     assert none_left("behind")
+
+
+def test_a_task_whose_worker_goes_with_the_process_behind_it_is_run_again(tmp_path):
+    with LocalExecutor(tmp_path, study="under") as executor:
+        first = run(executor, task("a", "look"))["a"].answer["pid"]
+        executor.submit(task("b", "sleep", seconds=1.0))
+        assert not list(executor.ended(timeout_s=0.2)), "it runs"
+        end_for_good(processes()[first].parent, first)
+        (second,) = executor.ended()
+        assert second.failure is None
+        assert "Run again" in " ".join(second.notes)
+    assert none_left("under")
 
 
 def test_folders_of_owners_that_are_gone_are_removed_and_no_others(tmp_path, monkeypatch):

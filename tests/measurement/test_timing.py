@@ -380,3 +380,43 @@ class TestPairs:
         pairs = timer.take(40)
         ratio = median(a / b for a, b in zip(pairs.baseline_us, pairs.candidate_us, strict=True))
         assert ratio == pytest.approx(1.0, abs=0.003)
+
+
+def test_pairs_with_operands_too_small_to_rotate_are_flushed():
+    device = SimulatedDevice()
+    large, small = read(device, 0.2), read(device, 0.05)
+    timer = pair(large, small, device, Regime.COLD)
+    found = timer.take(4)
+    assert any("flushing" in one for one in found.warnings)
+    for mib, times in ((0.2, found.baseline_us), (0.05, found.candidate_us)):
+        assert median(times) == pytest.approx(time_of(device, mib, device.dram_tbs), rel=1e-6)
+    rotated = pair(large, large, device, Regime.COLD).take(4)
+    assert not any("flushing" in one for one in rotated.warnings)
+    with pytest.raises(MeasurementError) as caught:
+        rotate = TimingOptions(cold_method=ColdMethod.ROTATE)
+        pair(large, small, device, Regime.COLD, options=rotate)
+    assert caught.value.cause is MeasurementCause.NOT_COLD
+
+
+class Counting(SimulatedDevice):
+    """Counts what it works out."""
+
+    touched = 0
+
+    def _touch(self, operand):
+        self.touched += 1
+        return super()._touch(operand)
+
+
+def test_a_replay_from_a_known_cache_is_worked_out_once():
+    device = Counting()
+    timer = pair(read(device, 0.2), read(device, 0.2), device, Regime.COLD)
+    first = timer.take(2)
+    known = device.touched
+    later = timer.take(10)
+    assert device.touched == known, "thousands of launches a replay, and each was seen before"
+    assert later.baseline_us[-1] == pytest.approx(first.baseline_us[-1])
+    other = SimulatedOperand(MIB)
+    warm = device.elapsed_us(device.capture([lambda: device.launch(other)] * 2))
+    again = device.elapsed_us(device.capture([lambda: device.launch(other)] * 2))
+    assert again < warm, "another cache is another time"

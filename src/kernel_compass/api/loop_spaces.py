@@ -16,20 +16,21 @@ from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.latency import Ceilings, default_terms, predict
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.problem_recipes import BASELINE
+from kernel_compass.api.targets import target_named
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import CalibrationError
-from kernel_compass.kernels.library import torch_library
 from kernel_compass.kernels.providers.registry import implementations_for
 from kernel_compass.measurement.fresh import device_named
 from kernel_compass.optimizer.space_heads import head, only
 from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.contracts import Config, Implementation, Target
-from kernel_compass.records.device import SIMULATED
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.workload import Traffic, Workload
+
+__all__ = ["FORMATS", "MACHINE", "SPACES", "machine_task", "spaces_task", "target_named"]
 
 SPACES = f"{__name__}:spaces_task"
 MACHINE = f"{__name__}:machine_task"
@@ -83,16 +84,6 @@ def spaces_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         for space in _of_format(workload.product, NumberFormat.parse(text), target, machine)
     ]
     return {"spaces": [plain(_best_by_estimate(space, arguments["most"])) for space in found]}
-
-
-def target_named(device: str) -> Target:
-    """What a device is for implementations; a simulated one is planned for as an H200."""
-    if device == SIMULATED:
-        return Target("cuda", (9, 0), "NVIDIA H200", 132, planned=True)
-    torch = torch_library()
-    found = torch.cuda.get_device_properties(device)
-    capability = (int(found.major), int(found.minor))
-    return Target("cuda", capability, str(found.name), int(found.multi_processor_count))
 
 
 def _of_format(

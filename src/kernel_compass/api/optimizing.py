@@ -210,8 +210,8 @@ def _run(
         raise MeasurementError(
             MeasurementCause.CALLABLE_FAILED,
             f"The baseline of {error.workload} cannot be timed: {error.failure.detail}",
-            "Operands too small to be driven out of L2 cannot be timed cold: name --regime warm. "
-            f"Else mend it, then `kernel-compass optimize --resume {study}`.",
+            f"Mend it, then `kernel-compass optimize --resume {study}`; a new study may leave a "
+            "regime out (--regime warm).",
         ) from None
     return Optimized(ledger.recorded, ledger.folder, end)
 

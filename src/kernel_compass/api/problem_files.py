@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +17,7 @@ from typing import Any
 
 from kernel_compass.api.problem_imports import digest_of
 from kernel_compass.api.problem_models import is_model_file, model_problem
-from kernel_compass.api.problem_parts import FORM, described, plain_problem
+from kernel_compass.api.problem_parts import FORM, Candidates, described, plain_problem
 from kernel_compass.api.tuned_kernels import Pin, pins_of, split
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.contracts import Config
@@ -35,8 +35,23 @@ class FileProblem:
     sha256: str
     module: ModuleType
     """What the file defines."""
-    build: Callable[[str, Config], Runner]
-    """A candidate of the file by name, with a configuration."""
+    candidates: Candidates = field(default_factory=dict)
+    """Of the file, with their spaces."""
+    inputs: tuple[str, ...] = ()
+    """Their names; of a model's file, none."""
+
+    def build(self, name: str, config: Config) -> Runner:
+        """A candidate of the file by name, with a configuration.
+
+        Raises:
+            UsageError: it has none of this name.
+        """
+        if name not in self.candidates:
+            raise UsageError(
+                f"{self.description.name} has no candidate {name!r}.",
+                f"It has {', '.join(self.candidates) or 'none'}.",
+            )
+        return FunctionCandidate(self.candidates[name][0], config)
 
 
 def load_problem(
@@ -56,19 +71,10 @@ def load_problem(
     module, digest = run_file(path, sha256)
     if is_model_file(module):
         problem, found = model_problem(torch, module, path.stem, device)
-        return FileProblem(problem, found, digest, module, _none_of_its_own)
-    problem, candidates, streamed = plain_problem(torch, module, path, device)
-    description = described(problem, candidates, streamed, module.ERROR_BUDGET)
-
-    def build(name: str, config: Config) -> Runner:
-        if name not in candidates:
-            raise UsageError(
-                f"{path.name} has no candidate {name!r}.",
-                f"It has {', '.join(candidates) or 'none'}.",
-            )
-        return FunctionCandidate(candidates[name][0], config)
-
-    return FileProblem(problem, description, digest, module, build)
+        return FileProblem(problem, found, digest, module)
+    parts = plain_problem(torch, module, path, device)
+    description = described(parts, module.ERROR_BUDGET)
+    return FileProblem(parts.problem, description, digest, module, parts.candidates, parts.inputs)
 
 
 @dataclass(frozen=True)
@@ -128,9 +134,3 @@ def run_file(path: Path, sha256: str | None = None) -> tuple[ModuleType, str]:
         what = shortened(f"{type(error).__name__}: {error}", 300)
         raise UsageError(f"{path} fails when it is run: {what}.", "Run it alone first.") from error
     return module, digest
-
-
-def _none_of_its_own(name: str, _config: Config) -> Runner:
-    raise UsageError(
-        f"A file with a Model has no candidate {name!r}.", "Name the file that has ModelNew."
-    )

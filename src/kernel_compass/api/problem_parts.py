@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_compass.api.tuned_kernels import space_of, split
 from kernel_compass.errors import UsageError, shortened
@@ -20,15 +20,27 @@ FORM = (
     "get_init_inputs."
 )
 MOST_BUDGET = 0.3
+RESERVED = {"baseline": "what is to be beaten"}
+"""Names that mean something else where a candidate is named."""
 _TRIED_SEED = 1
 
 Candidates = dict[str, tuple[Callable[..., Any], tuple[Config, ...]]]
 
 
-def plain_problem(
-    torch: Any, module: ModuleType, path: Path, device: str
-) -> tuple[FunctionProblem, Candidates, tuple[str, ...]]:
-    """The problem, its own candidates, and the names of what a cold regime drives out of L2.
+class PlainParts(NamedTuple):
+    """A problem of plain functions."""
+
+    problem: FunctionProblem
+    candidates: Candidates
+    """Its own."""
+    streamed: tuple[str, ...]
+    """Names of what a cold regime drives out of L2."""
+    inputs: tuple[str, ...]
+    """Names of all."""
+
+
+def plain_problem(torch: Any, module: ModuleType, path: Path, device: str) -> PlainParts:
+    """The problem and what belongs to it.
 
     Raises:
         UsageError: a part is missing, of another kind, or fails with the first workload.
@@ -49,15 +61,14 @@ def plain_problem(
         torch, path.stem, workloads, functions, budget, frozenset(held), device=device
     )
     _tried(problem, given, path)
-    return problem, candidates, streamed
+    return PlainParts(problem, candidates, streamed, tuple(given))
 
 
-def described(
-    problem: FunctionProblem, candidates: Candidates, streamed: tuple[str, ...], budget: float
-) -> ProblemDescription:
+def described(parts: PlainParts, budget: float) -> ProblemDescription:
     """What the parent process gets to know."""
-    own = tuple(OwnCandidate(name, space) for name, (_, space) in candidates.items())
-    return ProblemDescription(problem.name, problem.workloads, streamed, 100.0 * budget, own)
+    own = tuple(OwnCandidate(name, space) for name, (_, space) in parts.candidates.items())
+    problem = parts.problem
+    return ProblemDescription(problem.name, problem.workloads, parts.streamed, 100.0 * budget, own)
 
 
 def _wrong(path: Path, found: str, remedy: str = FORM) -> UsageError:
@@ -176,6 +187,9 @@ def _candidates(module: ModuleType, path: Path, given: dict[str, Any]) -> Candid
     found: Candidates = {}
     for name, one in listed.items():
         function, space = one if isinstance(one, tuple) and len(one) == 2 else (one, None)
+        if name in RESERVED:
+            found_name = f"CANDIDATES has {name!r}, and {RESERVED[name]} is called so."
+            raise _wrong(path, found_name, "Give it another name.")
         if not isinstance(name, str) or not callable(function):
             raise _wrong(
                 path,

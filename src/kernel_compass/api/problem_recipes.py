@@ -175,9 +175,9 @@ def _of_model(
 
 
 def _sets(total: int, device: TimingDevice) -> int:
-    if total == 0:
-        return 1
     least = COLD_L2_MULTIPLE * device.l2_bytes
+    if total * MOST_SETS < least:  # no number of copies would do: it is flushed
+        return 1
     count = min(set_count(total, max(least, ROTATION_BYTES)), MOST_SETS)
     while count > 2 and count * total > device.free_bytes() * 9 // 10:
         count //= 2

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from kernel_compass.measurement.clocks import clock_warnings, summarize
 from kernel_compass.measurement.device import Call, TimingDevice
 from kernel_compass.measurement.honesty import check_subject, refuse_if_not_cold
-from kernel_compass.measurement.subject import Subject, streamed_bytes, subject_of
+from kernel_compass.measurement.subject import (
+    Subject,
+    is_too_small,
+    streamed_bytes,
+    subject_of,
+)
 from kernel_compass.measurement.timing import (
     Plan,
     TimingOptions,
@@ -19,9 +24,11 @@ from kernel_compass.measurement.timing import (
     sample,
     settle,
 )
-from kernel_compass.records.measurement import LaunchMode, PairedSamples
+from kernel_compass.records.measurement import ColdMethod, LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
 
+FLUSHED_REPLAY_US = 2000.0
+"""Of a replay with flushes, which are some thirty times what they precede."""
 CLOCKS_EVERY = 8
 """Pairs between two looks at the clocks."""
 
@@ -95,6 +102,9 @@ def pair(
 ) -> PairedTimer:
     """Prepare two subjects for being timed in turns.
 
+    Cold is by rotation; where the streamed operands of either are too small for that, both are
+    flushed before each launch, unless `options` names a method.
+
     Both get the same number of launches a replay and the same launch mode: where one cannot be
     captured, both run eager.
 
@@ -117,6 +127,9 @@ def pair(
     )
     sides = (subject_of(baseline), subject_of(candidate))
     warnings = [w for s in sides for w in (check_subject(s, device) if options.check else ())]
+    if regime is Regime.COLD and options.cold_method is None:
+        options, said = _cold(sides, device, options)
+        warnings += said
     prepared = [prepare(side, device, regime, between, options) for side in sides]
     n = options.launches or max(p.launches_needed(device, options) for p in prepared)
     cycle = math.lcm(*(len(p.calls) for p in prepared))
@@ -131,3 +144,14 @@ def pair(
         settle(plan, device, options.settle_us / 2)
     sizes = (streamed_bytes(sides[0], device), streamed_bytes(sides[1], device))
     return PairedTimer(device, found[0], found[1], regime, sizes, tuple(dict.fromkeys(warnings)))
+
+
+def _cold(
+    sides: Sequence[Subject], device: TimingDevice, options: TimingOptions
+) -> tuple[TimingOptions, list[str]]:
+    """The method for both; what is flushed is the difference of two long times: longer replays."""
+    if not any(is_too_small(side, device) for side in sides):
+        return options, []
+    longer = max(options.replay_us, FLUSHED_REPLAY_US)
+    chosen = replace(options, cold_method=ColdMethod.FLUSH, replay_us=longer)
+    return chosen, ["cold by flushing: the streamed operands are too small to be rotated"]

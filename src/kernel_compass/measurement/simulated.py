@@ -57,6 +57,7 @@ class SimulatedDevice:
 
     def __post_init__(self) -> None:
         self._cache: OrderedDict[int, int] = OrderedDict()
+        self._cached_bytes = 0
         self._random = random.Random(self.noise_seed)
         self._now_us = 0.0
         self._launches = 0
@@ -71,9 +72,7 @@ class SimulatedDevice:
             self._capturing.append((operands, extra_us))
             return
         self._launches += 1
-        self._now_us += self.launch_us + extra_us
-        for operand in operands:
-            self._now_us += self._touch(operand)
+        self._now_us += self._launched(operands, extra_us)
 
     def wait_for_gpu(self) -> None:
         """What `.item()` does: forbidden while capturing."""
@@ -121,7 +120,7 @@ class SimulatedDevice:
         try:
             for call in calls:
                 call()
-            recorded = tuple(self._capturing)
+            recorded = _Replay(tuple(self._capturing))
         except NotCapturable:
             raise
         except Exception as error:  # as PyTorch's capture does: a fallback, with the reason
@@ -130,9 +129,8 @@ class SimulatedDevice:
             self._capturing = None
 
         def replay() -> None:
-            self._now_us += self.replay_us
-            for operands, extra_us in recorded:
-                self.launch(*operands, extra_us=extra_us)
+            self._now_us += self.replay_us + self._replayed(recorded)
+            self._launches += len(recorded.launches)
 
         return replay
 
@@ -186,15 +184,40 @@ class SimulatedDevice:
         """Forget the clones."""
         self._allocated = 0
 
+    def _launched(self, operands: Sequence[SimulatedOperand], extra_us: float) -> float:
+        return self.launch_us + extra_us + sum(map(self._touch, operands))
+
+    def _replayed(self, recorded: _Replay) -> float:
+        """What its launches take; from the same cache, what they took before."""
+        before = tuple(self._cache)
+        if before not in recorded.known:
+            found = sum(self._launched(*one) for one in recorded.launches)
+            recorded.known[before] = (found, tuple(self._cache.items()))
+            return found
+        found, after = recorded.known[before]
+        self._cache = OrderedDict(after)
+        self._cached_bytes = sum(self._cache.values())
+        return found
+
     def _touch(self, operand: SimulatedOperand) -> float:
-        hit = self._cache.pop(operand.address, None) is not None
-        if operand.bytes <= self.c_eff_bytes:
+        hit = self._cache.pop(operand.address, None)
+        self._cached_bytes -= hit or 0
+        if operand.bytes > self.c_eff_bytes:
+            self._cache.clear()
+            self._cached_bytes = 0
+        else:
             self._cache[operand.address] = operand.bytes
-        while sum(self._cache.values()) > self.c_eff_bytes or operand.bytes > self.c_eff_bytes:
-            if not self._cache:
-                break
-            self._cache.popitem(last=False)
-            if operand.bytes > self.c_eff_bytes:
-                self._cache.clear()
-                break
-        return operand.bytes / (self.l2_tbs if hit else self.dram_tbs) / 1e6
+            self._cached_bytes += operand.bytes
+        while self._cached_bytes > self.c_eff_bytes:
+            self._cached_bytes -= self._cache.popitem(last=False)[1]
+        return operand.bytes / (self.l2_tbs if hit is not None else self.dram_tbs) / 1e6
+
+
+@dataclass
+class _Replay:
+    """Launches that were captured, and what became of them by what lay in the cache before."""
+
+    launches: tuple[tuple[tuple[SimulatedOperand, ...], float], ...]
+    known: dict[tuple[int, ...], tuple[float, tuple[tuple[int, int], ...]]] = field(
+        default_factory=dict
+    )

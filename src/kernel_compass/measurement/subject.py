@@ -100,6 +100,12 @@ def rotation(
     return sets
 
 
+def is_too_small(subject: Subject, device: TimingDevice) -> bool:
+    """Whether as many sets of streamed operands as there can be do not exceed L2 by far."""
+    most = 1 + len(subject.sets) if subject.sets else MOST_SETS
+    return 0 < most * streamed_bytes(subject, device) < COLD_L2_MULTIPLE * device.l2_bytes
+
+
 def set_count(one_bytes: int, wanted_bytes: int) -> int:
     """Sets of `one_bytes` that total `wanted_bytes` or more; two at least.
 
@@ -112,7 +118,7 @@ def set_count(one_bytes: int, wanted_bytes: int) -> int:
 def _copies(
     subject: Subject, device: TimingDevice, one: int, wanted: int, least: int
 ) -> tuple[tuple[Any, ...], ...]:
-    if least > MOST_SETS * one:
+    if is_too_small(subject, device):
         raise MeasurementError(
             MeasurementCause.NOT_COLD,
             f"One set of streamed operands has {bytes_text(one)}: {least // one} copies would be "

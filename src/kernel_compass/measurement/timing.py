@@ -39,7 +39,8 @@ class TimingOptions:
     """A replay of n launches takes at least this long."""
     rotation_bytes: int | None = None
     """Total of the rotated sets; default 1 GiB, and never under 8 times L2."""
-    cold_method: ColdMethod = ColdMethod.ROTATE
+    cold_method: ColdMethod | None = None
+    """`None` = rotated, and of two that are timed in turns flushed where either is too small."""
     settle_us: float = SETTLE_US
     launches: int | None = None
     """n, where it is prescribed; default: what `replay_us` needs."""
@@ -193,7 +194,7 @@ def run_plan(
         if reading:
             readings.append(reading)
     clocks = summarize(readings)
-    cold = options.cold_method if regime is Regime.COLD else None
+    cold = (options.cold_method or ColdMethod.ROTATE) if regime is Regime.COLD else None
     result = Measurement(
         samples_us=tuple(samples),
         regime=regime,
@@ -293,7 +294,7 @@ def _between(
 def _sets(
     subject: Subject, device: TimingDevice, regime: Regime, options: TimingOptions
 ) -> tuple[tuple[Any, ...], ...]:
-    if regime is Regime.COLD and options.cold_method is ColdMethod.ROTATE:
+    if regime is Regime.COLD and options.cold_method is not ColdMethod.FLUSH:
         return rotation(subject, device, options.rotation_bytes)
     return (subject.streamed,)
 
