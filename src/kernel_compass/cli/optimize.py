@@ -203,6 +203,17 @@ def optimize(
             device=device,
         )
     if named.is_named or is_step(resume):
+        _check_unused(
+            "a program: its step is timed as it runs, in situ",
+            regime=regime,
+            tokens=tokens,
+            tp=tp,
+            formats=formats,
+            strategy=strategy,
+            seed=seed,
+            static=static,
+            sanitize=sanitize or None,
+        )
         words = [*([target] if target else []), *(arguments or [])]
         return optimize_step(
             named,
@@ -213,6 +224,7 @@ def optimize(
             (json, quiet, json_lines),
         )
     _check(target, resume, (json, quiet, json_lines))
+    _check_unused("a problem", record=record, calibration=calibration)
     if arguments:
         raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
     from kernel_compass import api
@@ -308,6 +320,17 @@ def _check_alone(**given: object) -> None:
     if said:
         found = f"A study goes on as it was begun: {', '.join(said)} cannot be named beside it."
         raise UsageError(found, "Leave that out; or start a new study without --resume.")
+
+
+def _check_unused(what: str, **given: object) -> None:
+    """Nothing is said that would be passed over.
+
+    Raises:
+        UsageError: something is.
+    """
+    said = [f"--{name}" for name, value in given.items() if value is not None]
+    if said:
+        raise UsageError(f"{', '.join(said)}: not of {what}.", "Leave that out.")
 
 
 def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:
