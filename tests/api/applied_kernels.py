@@ -44,6 +44,37 @@ def summed(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):  # noqa: N803
     tl.store(out_ptr + row, total)
 
 
+@triton.jit
+def normalized(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):  # noqa: N803
+    row = tl.program_id(0)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    top = 0.0
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0)
+        higher = tl.maximum(top, tl.max(x, 0))
+        squares += x * x * tl.exp(top - higher)
+        top = higher
+    scale = top / tl.sum(squares, 0)
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0)
+        tl.store(out_ptr + row * columns + at, x * scale, mask=at < columns)
+
+
+@triton.jit
+def listed(order_ptr, x_ptr, out_ptr, BLOCK: tl.constexpr):  # noqa: N803
+    tile = tl.load(order_ptr + tl.program_id(0))
+    at = tile * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at))
+
+
+@triton.jit
+def ticketed(ticket_ptr, x_ptr, out_ptr, BLOCK: tl.constexpr):  # noqa: N803
+    at = tl.atomic_add(ticket_ptr, 1) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at))
+
+
 def hook(named):
     HOOKED.append(named["BLOCK"])
 
@@ -121,6 +152,8 @@ def main():
         found["left open"] = on.applications[0].objection
     found["left"] = [layers_left(), runs == [vars(one).get("run") for one in kinds()]]
     found["tied"] = [sorted(tied_to_grid(one.fn)) for one in (scaled, summed)]
+    values = (normalized, listed, ticketed)
+    found["tied by values"] = [sorted(tied_to_grid(one.fn)) for one in values]
     print(json.dumps(found))
 
 

@@ -150,6 +150,43 @@ import torch._dynamo.utils as utils
 print(y.sum().item(), dict(utils.counters["stats"]), dict(utils.counters["graph_break"]))
 """
 
+COMPILED_PRODUCT = """
+import torch
+made = []
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(8, 4) / 8)
+        self.register_buffer("seen", torch.zeros(2, 4))
+        self.fast = torch.compile(self.inner, backend="eager")
+    def inner(self, x):
+        self.seen.add_(1)
+        return torch.relu(x @ self.weight) + self.seen
+    def forward(self, x):
+        return self.fast(x + 1) * 2
+model = Model()
+with torch.no_grad():
+    for _ in range(2):
+        y = model(torch.ones(2, 8))
+print(y.tolist())
+"""
+
+NOT_EAGER = """
+import torch
+def inner(x):
+    if not torch.compiler.is_compiling():
+        raise MemoryError("whole scores")
+    return x * 2
+fast = torch.compile(inner, backend="eager")
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return fast(x)
+model = Model()
+for _ in range(2):
+    y = model(torch.ones(2))
+print(y.tolist())
+"""
+
 GRAPH_BREAK = """
 import torch
 @torch.compile(backend="eager")

@@ -45,6 +45,10 @@ def test_a_fixed_grid_is_left_alone_where_it_depends_on_the_configuration(found)
     assert found["tied"] == [["BLOCK", "n"], ["columns"]]
 
 
+def test_what_a_row_is_computed_from_says_nothing_of_the_grid(found):
+    assert found["tied by values"] == [["columns"], ["BLOCK"], ["BLOCK"]]
+
+
 def test_another_source_and_another_parameter_are_refused(found):
     assert found["another source"][0] == 16 and "not the one" in found["another source"][1]
     assert found["no parameter"][0] == 16 and "no parameter MISSING" in found["no parameter"][1]

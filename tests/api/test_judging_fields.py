@@ -9,7 +9,7 @@ import pytest
 
 from kernel_compass.api.judging import judgement_fields, spent_by
 from kernel_compass.records.trial import Reason
-from kernel_compass.validation.judging import Judgement
+from kernel_compass.validation.judge_contracts import Judgement
 
 
 @pytest.mark.parametrize("error", [inf, nan])

@@ -16,7 +16,7 @@ from kernel_compass.api.problem_files import load_problem  # noqa: E402
 from kernel_compass.errors import UsageError  # noqa: E402
 from kernel_compass.records.trial import Candidate, Reason  # noqa: E402
 from kernel_compass.validation.judge import judge  # noqa: E402
-from kernel_compass.validation.judging import Effort  # noqa: E402
+from kernel_compass.validation.judge_contracts import Effort  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.watch import Watch  # noqa: E402
 
@@ -59,6 +59,9 @@ def test_the_file_that_was_agreed_to_and_no_other(tmp_path):
         load_problem(torch, path, sha256=digest)
 
 
+COARSE = {Reason.WRONG_RESULT, Reason.LOW_PRECISION}
+
+
 def test_a_model_as_it_is(tmp_path):
     loaded = load_problem(torch, written(tmp_path, MODEL))
     before = torch.initial_seed()
@@ -72,9 +75,10 @@ def test_a_model_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (("self.scale)", "self.scale * 1.1)"), {Reason.WRONG_RESULT, Reason.LOW_PRECISION}),
+        (("self.scale)", "self.scale * 1.1)"), COARSE),
         (("class ModelNew", "class ModelOld"), {Reason.NOT_SUPPORTED}),
-        (("hidden @", "hidden.half().float() @"), {None}),
+        (("hidden @", "hidden.half().float() @"), {Reason.WRONG_ELSEWHERE, *COARSE}),
+        (("hidden @", "hidden.double().float() @"), {None}),
         (("torch.ones(10)", "torch.zeros(10)"), {Reason.WRONG_RESULT}),
     ],
 )

@@ -21,7 +21,7 @@ from kernel_compass.records.profile import Regime  # noqa: E402
 from kernel_compass.records.trial import Candidate, Reason  # noqa: E402
 from kernel_compass.records.workload import Op, Workload  # noqa: E402
 from kernel_compass.validation.judge import judge  # noqa: E402
-from kernel_compass.validation.judging import Effort  # noqa: E402
+from kernel_compass.validation.judge_contracts import Effort  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.watch import Watch  # noqa: E402
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,75 @@ def test_a_process_that_dies_leaves_configurations_without_times():
     rows = bench("dies").rank((), (MISSING, GRAPH))
     assert [one.time_us for one in rows] == [None, None]
     assert "exit code 7" in rows[0].detail
+
+
+OPENED = Path(__file__).parent / "step_programs" / "opened.py"
+PRECISION = StepAction(
+    StepActionKind.MATMUL_PRECISION, StepTarget("float32 products"), settings={"precision": "high"}
+)
+
+
+class Openings:
+    """A bench over a program that writes down its openings."""
+
+    def __init__(self, function, most=16):
+        program = program_of(entry=f"{OPENED}:{function}")
+        self.bench = ProgramBench(program, StepOptions(pairs=12), 1.0, "cpu", most=most)
+
+    @property
+    def count(self):
+        return len(Path(os.environ["OPENED"]).read_text().splitlines())
+
+
+@pytest.fixture
+def openings(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENED", str(tmp_path / "opened"))
+    return Openings
+
+
+def test_trials_share_a_process_that_nothing_is_left_in(openings):
+    made = openings("plain")
+    with made.bench as bench:
+        found = [bench.attempt((), PRECISION) for _ in range(2)]
+        found.append(bench.attempt((PRECISION,), GRAPH))
+        times = bench.rank((), (PRECISION, GRAPH))
+        assert made.count == 1
+        assert all(one.result is not None for one in found[:2]), found
+        assert found[2].reason is Reason.NOT_SUPPORTED
+        assert times[0].time_us and times[1].time_us is None
+        assert bench.sample(0, (PRECISION,)).samples is not None
+        assert made.count == 2  # what is confirmed is confirmed in a process of its own
+
+
+def test_a_process_is_given_up_after_some_trials(openings):
+    made = openings("plain", most=2)
+    with made.bench as bench:
+        for _ in range(3):
+            bench.attempt((), PRECISION)
+    assert made.count == 2
+
+
+def test_what_a_change_leaves_behind_is_not_the_next_ones(openings):
+    """The bits of the untouched results are others: the process is not asked again."""
+    made = openings("stained")
+    with made.bench as bench:
+        for _ in range(2):
+            found = bench.attempt((), PRECISION)
+            assert found.result is not None, found
+        assert made.count == 2
+
+
+def test_a_crash_of_a_used_process_is_not_blamed_on_the_trial(openings):
+    made = openings("resentful")
+    with made.bench as bench:
+        found = []
+        while made.count < 2 if found else True:
+            found.append(bench.attempt((), PRECISION))
+        assert len(found) > 1  # the first process had answered before it died
+        assert all(one.result is not None for one in found), found
+
+
+def test_a_crash_of_a_fresh_process_is_the_trials_own(openings):
+    with bench("dies") as hostile:
+        for _ in range(2):
+            assert hostile.attempt((), MISSING).reason is Reason.CRASHED

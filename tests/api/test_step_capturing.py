@@ -20,6 +20,7 @@ from kernel_compass.analysis.step_shares import workloads_of
 from kernel_compass.api.step_capturing import capture_program
 from kernel_compass.api.step_program import Program, ProgramKind, program_files, program_of
 from kernel_compass.errors import ProfilingCause, ProfilingError, UsageError
+from kernel_compass.optimizer.step_selecting import step_product
 from kernel_compass.profiling.step_running import entry_of
 from kernel_compass.records.step_capture import RegionKind, StepCapture, StepOp, StepTensor
 
@@ -208,6 +209,33 @@ def test_a_compiled_function_is_a_region_and_stays_compiled(tmp_path: Path) -> N
     assert region.line is not None
     assert region.line.line == line_of(programs.COMPILED, "def norm")
     assert names(ran.capture) == ["t", "addmm", "add"]  # nothing of the region, no eager copy of it
+
+
+def test_what_a_compiled_region_computes_is_known_beside_it(tmp_path: Path) -> None:
+    ran = both(tmp_path, programs.COMPILED_PRODUCT)
+    assert ran.captured_output == ran.plain_output
+    assert names(ran.capture) == ["add", "mul"]
+    product = next(op for op in ran.capture.inside if op.name == "aten::mm")
+    assert [one.name.removeprefix("aten::") for one in ran.capture.inside] == [
+        "add_",
+        "mm",
+        "relu",
+        "add",
+    ]
+    assert product.region == 0 and product.line is not None
+    assert product.line.line == line_of(programs.COMPILED_PRODUCT, "torch.relu(x @")
+    assert [one.constant for one in product.inputs] == [False, True]
+    assert product.inputs[1].name == "weight"
+    last = ran.capture.inside[-1]
+    assert [one.name for one in last.inputs if one.name] == ["seen"]
+    assert not any(one.constant for one in last.inputs)  # the region writes it
+
+
+def test_a_region_that_cannot_run_without_compiling_stays_closed(tmp_path: Path) -> None:
+    ran = both(tmp_path, programs.NOT_EAGER)
+    assert ran.captured_output == ran.plain_output == "[2.0, 2.0]\n"
+    assert ran.capture.inside == () and len(ran.capture.regions) == 1
+    assert any("not known: MemoryError: whole scores" in one for one in ran.capture.notes)
 
 
 def test_a_graph_break_is_named_with_its_line(tmp_path: Path) -> None:
@@ -459,3 +487,55 @@ def test_a_step_that_the_program_replays_as_a_graph_is_timed_as_one() -> None:
     assert eager.step_us is not None
     assert found.step_us < eager.step_us
     assert [op.name for op in found.ops] == [op.name for op in eager.ops]
+
+
+@pytest.mark.ncu
+@pytest.mark.parametrize("arguments", [(), ("--graph",)])
+def test_ncus_counters_say_what_limits_each_kernel_of_the_step(arguments: tuple[str, ...]) -> None:
+    program = Program(ProgramKind.SCRIPT, str(EXAMPLES / "decoder_block.py"), arguments)
+    found, _ = captured(program, counters=True)
+    time = sum(one.time_us for one in found.kernels)
+    counted = [one for one in found.kernels if one.counted]
+    assert sum(one.time_us for one in counted) >= 0.9 * time, found.notes
+    assert all(one.limiter for one in counted)
+    assert any(one.floor_basis == "traffic" for one in counted)
+
+
+def test_products_with_weights_made_in_inference_mode_are_named(tmp_path: Path) -> None:
+    text = """import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = torch.nn.Linear(32, 16, bias=False)
+
+    def forward(self, x):
+        return self.down(x)
+
+with torch.inference_mode(MADE):
+    model = Model()
+with torch.inference_mode():
+    model(torch.ones(4, 32))
+"""
+    program = Program(ProgramKind.SCRIPT, str(write(tmp_path, text.replace("MADE", "True"))))
+    found, _ = captured(program)
+    assert told(found) == ["weight down.weight made in inference mode @ step.py:9"]
+    (product,) = named(found, "mm")
+    assert product.inputs[1].constant
+    assert step_product(product) is None  # nothing is proposed that would be refused
+    write(tmp_path, text.replace("MADE", "False"))
+    counted, _ = captured(program)
+    assert told(counted) == []
+    assert step_product(named(counted, "mm")[0]) is not None
+
+
+def test_counters_of_a_program_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ncu is asked for before the program runs, and run only where there is a GPU to count."""
+    file = write(tmp_path, programs.PLAIN)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("KERNEL_COMPASS_NCU", raising=False)
+    monkeypatch.setattr("kernel_compass.profiling.ncu_tool._PLACES", ())
+    with pytest.raises(ProfilingError):
+        captured(Program(ProgramKind.SCRIPT, str(file)), counters=True)

@@ -12,7 +12,7 @@ from kernel_compass.api.problem_files import load_problem
 from kernel_compass.api.tuned_kernels import launched_kernels
 from kernel_compass.errors import UsageError
 from kernel_compass.validation.judge import judge
-from kernel_compass.validation.judging import Effort
+from kernel_compass.validation.judge_contracts import Effort
 from kernel_compass.validation.machines import CpuMachine
 from kernel_compass.validation.watch import Watch
 

@@ -131,6 +131,11 @@ def test_one_change_can_be_taken_out_by_its_trial(say, recording, tmp_path):
     assert read_table(table).steps == before[1:]
 
 
+def test_a_recording_has_the_budget_of_its_study(say, recording):
+    code, _, err = say("optimize", "--captured", recording, "--budget", "3%")
+    assert code == ExitCode.USAGE and "has that of its study" in err
+
+
 def test_two_runs_of_a_recording_export_the_same_bytes(say, recording):
     found = []
     for _ in range(2):
@@ -170,6 +175,13 @@ def test_what_was_recorded_on_a_cpu_runs_again_here(say):
         (["--captured", "x", "--script", "b.py"], "stand in for a run"),
         (["--script", "b.py", "--json", "--quiet"], "exclude each other"),
         (["linear:1x2x3", "linear:1x2x3"], "one word too many"),
+        (["--script", "b.py", "--regime", "cold", "--seed", "1"], "--regime, --seed: not of a"),
+        (["--entry", "b.py:f", "--static", "off", "--sanitize"], "--static, --sanitize: not of a"),
+        (
+            ["linear:1x2x3", "--record", "f", "--calibration", "h200"],
+            "--record, --calibration",
+        ),
+        (["--captured", "x", "--minutes", "1"], "nothing is measured of what was captured"),
     ],
 )
 def test_what_does_not_fit_together_is_said(say, words, said):

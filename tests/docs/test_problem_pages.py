@@ -33,7 +33,7 @@ def test_the_example_is_a_problem_and_its_candidates_are_judged(tmp_path, name, 
     from kernel_compass.api.problems import problem_source
     from kernel_compass.records.trial import Candidate
     from kernel_compass.validation.judge import judge
-    from kernel_compass.validation.judging import Effort
+    from kernel_compass.validation.judge_contracts import Effort
     from kernel_compass.validation.machines import CpuMachine
     from kernel_compass.validation.watch import Watch
 

@@ -44,12 +44,34 @@ def needs_a_gpu(command: str) -> bool:
     return " profile " in command or command.endswith(" calibrate") or tries
 
 
-def test_the_readme_has_nine_examples() -> None:
-    assert len(re.findall(r"^\*\*\d\. ", README, re.MULTILINE)) == 9
-    assert len(COMMANDS) >= 9
+def runs_a_program(command: str) -> bool:
+    return " --script " in command or " run " in command
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if not needs_a_gpu(c)])
+def test_the_readme_has_ten_examples() -> None:
+    assert len(re.findall(r"^\*\*\d+\. ", README, re.MULTILINE)) == 10
+    assert len(COMMANDS) >= 10
+
+
+def test_commands_that_run_a_program_are_understood_and_name_one_that_runs() -> None:
+    """The first asks before it runs a file, the second needs what the first accepts."""
+    optimizing, running = [c for c in COMMANDS if runs_a_program(c)]
+    program, table = "examples/text_classifier.py", "compass.json"
+    assert f"--script {program}" in optimizing and f"--table {table}" in optimizing
+    assert f"--with {table} {program}" in running
+    words = shlex.split(optimizing)[1:]
+    done = run([sys.executable, "-m", "kernel_compass.cli.main", *words])
+    assert "was never run here" in done.stderr
+    done = run([sys.executable, "-m", "kernel_compass.cli.main", *shlex.split(running)[1:]])
+    assert table in done.stderr and done.returncode != 0
+    done = run([sys.executable, program])
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\[\d, \d, \d, \d\]\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if not needs_a_gpu(c) and not runs_a_program(c)]
+)
 def test_commands_run(command: str) -> None:
     words = shlex.split(command)[1:]
     done = run([sys.executable, "-m", "kernel_compass.cli.main", *words])
@@ -57,7 +79,9 @@ def test_commands_run(command: str) -> None:
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if needs_a_gpu(c)])
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if needs_a_gpu(c) and not runs_a_program(c)]
+)
 def test_commands_that_need_a_gpu_are_understood(command: str) -> None:
     """Without a GPU they must fail for that reason, not for a misspelt option.
 

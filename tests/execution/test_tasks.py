@@ -21,7 +21,7 @@ from kernel_compass.errors import (
     MissingDependency,
     UsageError,
 )
-from kernel_compass.execution.tasks import run_task
+from kernel_compass.execution.tasks import TaskSession, run_task
 
 TASKS = "execution.fake_tasks"
 ROOT = Path(__file__).parents[2]
@@ -286,3 +286,21 @@ def test_a_killed_parent_leaves_nothing_running(tmp_path):
     parent.kill()
     parent.wait()
     assert gone(json.loads(note.read_text()))
+
+
+def test_a_session_runs_one_task_after_the_other_in_one_process():
+    with TaskSession(grace_s=0.3) as session:
+        pids = [session.run(f"{TASKS}:double", {"number": n})["pid"] for n in (1, 2)]
+        with pytest.raises(MeasurementError, match="what it said"):  # raised, and still there
+            session.run("execution.plain_tasks:fail", {"text": "what it said"})
+        pids.append(session.run(f"{TASKS}:double", {"number": 3}, timeout_s=60)["pid"])
+        assert len(set(pids)) == 1
+        assert session.answered == 4
+        with pytest.raises(MeasurementError) as died:
+            session.run("execution.faulty_tasks:exits", {"code": 7})
+        assert died.value.cause is MeasurementCause.WORKER_DIED
+        assert gone(pids[0])
+        fresh = session.run(f"{TASKS}:double", {"number": 4})["pid"]
+        assert fresh != pids[0]
+        assert session.answered == 1
+    assert gone(fresh)

@@ -134,6 +134,8 @@ class FakeBench:
     failures: dict[object, Reason] = field(default_factory=dict)
     base_us: float = 662.0
     holds: bool = True
+    modes: dict[str, float] = field(default_factory=dict)
+    """What the step takes with a region under each of torch.compile's modes."""
     asked: list[tuple[str, object]] = field(default_factory=list)
     interrupt_at: int | None = None
     product: ProductFound | None = None
@@ -158,6 +160,8 @@ class FakeBench:
 
     def rank(self, accepted, actions):
         self.asked.append(("rank", actions))
+        if actions[0].kind is KIND.COMPILE_REGION:
+            return tuple(ConfigTime(self.modes.get(one.settings["mode"])) for one in actions)
         wanted = {"BLOCK": 1024, "num_warps": 4}
         return tuple(ConfigTime(100.0 if dict(one.config) == wanted else 120.0) for one in actions)
 

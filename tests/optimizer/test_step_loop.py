@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -110,9 +111,42 @@ def test_the_best_configuration_of_a_triton_kernel_is_tried_and_no_other(tmp_pat
     _, found = run(tmp_path / "a", bench)
     (trial,) = [o for o in found.step.steps if o.proposal.action.kind is KIND.TRITON_CONFIG]
     assert dict(trial.proposal.action.config) == {"BLOCK": 1024, "num_warps": 4}
-    ranked = next(asked for name, asked in bench.asked if name == "rank")
+    ranked = next(
+        asked
+        for name, asked in bench.asked
+        if name == "rank" and asked[0].kind is KIND.TRITON_CONFIG
+    )
     assert 10 < len(ranked) <= StepOptions().configs
     assert all(dict(one.config) != {"BLOCK": 256, "num_warps": 4} for one in ranked)
+
+
+DEFAULT, TUNED = "default", "max-autotune-no-cudagraphs"
+
+
+@pytest.mark.parametrize(
+    ("times", "mode"),
+    [
+        ({DEFAULT: 100.0, TUNED: 90.0}, TUNED),
+        ({DEFAULT: 90.0, TUNED: 100.0}, DEFAULT),
+        ({DEFAULT: 90.0}, DEFAULT),  # the other one ran out of memory, say
+        ({}, DEFAULT),  # none was timed: the trial itself says why
+    ],
+)
+def test_a_regions_mode_is_what_was_measured(tmp_path, times, mode):
+    class Whole(FakeBench):
+        """The step's own module is the only one there is."""
+
+        def capture(self, accepted):
+            return replace(super().capture(accepted), modules={"": "model.py:Block"})
+
+    bench = Whole(modes=times)
+    _, found = run(tmp_path / "a", bench)
+    whole = [o for o in found.step.steps if o.proposal.action.target.module == ""]
+    assert [one.proposal.action.settings["mode"] for one in whole] == [mode]
+    # what is tried is known again whichever mode it was
+    before = len([1 for name, _ in bench.asked if name == "attempt"])
+    run(tmp_path / "a", bench, resume=True)
+    assert len([1 for name, _ in bench.asked if name == "attempt"]) == before
 
 
 def test_a_product_is_tried_with_what_its_own_study_accepted(tmp_path):

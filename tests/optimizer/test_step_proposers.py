@@ -38,9 +38,12 @@ def test_a_graph_is_proposed_once_where_the_gpu_waits():
 
 def test_regions_are_the_modules_around_a_run_from_the_innermost_out():
     found = proposals(view(decode_capture()), KIND.COMPILE_REGION)
-    whole = {(o.proposal.action.target.module, o.proposal.action.settings["mode"]) for o in found}
-    modes = ("default", "max-autotune-no-cudagraphs")
-    assert whole == {(name, mode) for name in ("norm", "") for mode in modes}
+    modes = {
+        o.proposal.action.target.module: [one.settings["mode"] for one in o.configs] for o in found
+    }
+    # the whole step holds products, which torch can tune: which mode is better is measured
+    assert modes == {"norm": [], "": ["default", "max-autotune-no-cudagraphs"]}
+    assert {o.proposal.action.settings["mode"] for o in found} == {"default"}
     inner = next(o for o in found if o.proposal.action.target.module == "norm")
     assert inner.proposal.saves_us == pytest.approx(0.6 * 12.0)
     outer = next(o for o in found if o.proposal.action.target.module == "")

@@ -9,6 +9,7 @@ report (JSON here) and, on `--import`, the raw CSV page. The environment says wh
     FAKE_NCU_WITH          options that it knows besides
     FAKE_NCU_HANG_COLD     set: the run that flushes caches never ends
     FAKE_NCU_KERNEL_S      seconds a kernel takes, default 0
+    FAKE_NCU_LAUNCHES      a JSON file: what is launched, `[name, grid, dram_pct]` each
 """
 
 from __future__ import annotations
@@ -74,7 +75,6 @@ UNITS = {
     "display_name": "",
 }
 NUMBERS = {
-    "launch__grid_size": 256,
     "launch__block_size": 128,
     "launch__sm_count": 132,
     "device__attribute_multiprocessor_count": 132,
@@ -199,11 +199,17 @@ def hang(scenario: str, log: Log) -> None:
     time.sleep(600)
 
 
+def launched() -> list[str]:
+    told = os.environ.get("FAKE_NCU_LAUNCHES")
+    rows = json.loads(Path(told).read_text()) if told else ()
+    return [json.dumps(row) for row in rows] or [*KERNELS, KERNELS[0]]
+
+
 def run_kernels(log: Log, scenario: str) -> list[str]:
     done: list[str] = []
     pause = float(os.environ.get("FAKE_NCU_KERNEL_S", "0"))
     try:
-        for number, kernel in enumerate((*KERNELS, KERNELS[0])):
+        for number, kernel in enumerate(launched()):
             short = kernel.split("(")[0].removeprefix("void ").split("<")[0]
             log.part(f'==PROF== Profiling "{short}" - {number}: 0%..')
             time.sleep(pause)
@@ -231,8 +237,10 @@ def export(report: Path, table: Path) -> int:
     log.line(quoted([*BASE_HEADER, *names]))
     log.line(quoted(["" for _ in BASE_HEADER] + [unit(name) for name in names]))
     for number, kernel in enumerate(facts["launches"]):
-        base = [number, 77, "python3.12", "127.0.0.1", kernel, 1, 7, "(128, 1, 1)", "(256, 1, 1)"]
-        values = [value(name, facts) for name in names]
+        told = json.loads(kernel) if kernel.startswith("[") else [kernel, 256, None]
+        grid = f"({told[1]}, 1, 1)"
+        base = [number, 77, "python3.12", "127.0.0.1", told[0], 1, 7, "(128, 1, 1)", grid]
+        values = [value(name, facts, told[1], told[2]) for name in names]
         log.line(quoted([*base, 0, "9.0", *values]))
     return 0
 
@@ -248,8 +256,14 @@ def unit(name: str) -> str:
     return "byte" if re.search(r"bytes(?!_per_sector)", name) else ""
 
 
-def value(name: str, facts: dict[str, str]) -> object:
+def value(
+    name: str, facts: dict[str, str], blocks: int = 256, dram_pct: float | None = None
+) -> object:
     """Few passes leave the program's caches, many warm them, flushing empties them."""
+    if dram_pct is not None and "dram" in name and "throughput" in name:
+        return dram_pct
+    if name == "launch__grid_size":
+        return blocks
     one_pass = len(facts["--metrics"].split(",")) < 10
     if os.environ.get("FAKE_NCU_SCENARIO") == "two_passes" and facts["--replay-mode"] == "kernel":
         one_pass = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernel_compass.validation.cheats import FunctionRunner
+from kernel_compass.validation.cheat_parts import FunctionRunner
 
 INF = float("inf")
 

@@ -17,7 +17,7 @@ SRC = Path(__file__).parents[2] / "src"
 BEGINNING = """
 import threading, torch
 from torch._inductor import async_compile, config
-from kernel_compass.validation.cheats import honest
+from kernel_compass.validation.cheat_parts import honest
 from kernel_compass.validation import self_test as tests
 from kernel_compass.validation.machines import CpuMachine
 from kernel_compass.validation.watch import Watch

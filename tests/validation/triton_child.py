@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from trying import tried
 
-from kernel_compass.validation.cheats import FunctionRunner
-from kernel_compass.validation.judging import Effort
+from kernel_compass.validation.cheat_parts import FunctionRunner
+from kernel_compass.validation.judge_contracts import Effort
 
 
 @triton.jit

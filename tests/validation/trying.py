@@ -6,7 +6,7 @@ import torch
 from judged_problems import PROBLEMS
 
 from kernel_compass.validation.judge import judge
-from kernel_compass.validation.judging import Effort
+from kernel_compass.validation.judge_contracts import Effort
 from kernel_compass.validation.machines import CpuMachine
 from kernel_compass.validation.watch import Watch
 

@@ -36,7 +36,7 @@ def report_one(
     judge = partial(
         diagnose_kernel, source=profile.source, device=profile.device, calibration=calibration
     )
-    kernels = [replace(k, diagnosis=_decided(k, partial(judge, k), seen)) for k in profile.kernels]
+    kernels = [replace(k, diagnosis=decided(k, partial(judge, k), seen)) for k in profile.kernels]
     return Report(
         label=label or profile.label,
         device=profile.device,
@@ -108,7 +108,7 @@ def _joined_row(
             residency_answered=answered and regime is Regime.COLD,
             calibration=calibration,
         )
-        diagnosis = _decided(kernel, judge, seen)
+        diagnosis = decided(kernel, judge, seen)
         settled = Flag.RESIDENCY_UNKNOWN not in diagnosis.flags
         answered = answered or (regime in (Regime.WARM, Regime.IN_SITU) and settled)
         views[regime] = _view(kernel, diagnosis)
@@ -117,10 +117,14 @@ def _joined_row(
     return leading, views
 
 
-def _decided(
-    kernel: KernelProfile, judge: Callable[..., Diagnosis], seen: Seen | None
-) -> Diagnosis:
-    """What the counters say; of a suspicion of launch_bound, what a timeline makes of it."""
+def decided(kernel: KernelProfile, judge: Callable[..., Diagnosis], seen: Seen | None) -> Diagnosis:
+    """What the counters say; of a suspicion of launch_bound, what a timeline makes of it.
+
+    Args:
+        kernel: of a capture.
+        judge: `diagnose_kernel` of it.
+        seen: what a timeline shows of it.
+    """
     diagnosis = judge()
     suspected = diagnosis.limiter is Limiter.LAUNCH_BOUND
     evidence = seen(kernel) if seen is not None and suspected else None

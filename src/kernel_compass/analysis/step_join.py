@@ -7,12 +7,13 @@ CPU and not the kernels. Kernels of both are matched in order, by their names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from statistics import median
 
 from kernel_compass.analysis.op_traffic import traffic_of
+from kernel_compass.analysis.step_counters import Counted
 from kernel_compass.analysis.timeline_diagnosis import Floor
 from kernel_compass.analysis.timeline_groups import OWN_SHARE
 from kernel_compass.records.profile import Regime
@@ -41,7 +42,22 @@ class _Row:
     gap_us: float = 0.0
     launches: int = 0
     floor_us: float | None = None
-    limiter: str | None = None
+    traffic_us: float | None = 0.0
+    """Floor by the bytes that ncu counted; `None` = it is not known of all launches."""
+    limiters: Counter[str] = field(default_factory=Counter)
+    """By the time of the launches that each bounds, ns."""
+    counted: bool = False
+
+    def bounded(self, counted: Counted | None, otherwise: str | None, time_us: float) -> None:
+        """Add what limits one launch: counters know it better than a timeline."""
+        if counted is not None and not self.counted:
+            self.counted, self.limiters = True, Counter()
+        limiter = counted.limiter if counted is not None else otherwise
+        if limiter is not None and self.counted == (counted is not None):
+            self.limiters[limiter] += max(round(1e3 * time_us), 1)
+        least = None if counted is None else counted.floor_us
+        known = self.traffic_us is not None and least is not None
+        self.traffic_us = (self.traffic_us or 0.0) + (least or 0.0) if known else None
 
 
 def joined(
@@ -50,6 +66,7 @@ def joined(
     marks: Trace,
     floor: Floor | None = None,
     limiter: LimiterOf | None = None,
+    counted: Sequence[Counted | None] = (),
 ) -> StepCapture:
     """The capture with its kernels. Pure.
 
@@ -58,9 +75,10 @@ def joined(
         times: several steps as they are, each in a range `kc:N:`.
         marks: one step with ranges around its parts.
         floor: the least time of an operator.
-        limiter: what bounds a kernel.
+        limiter: what bounds a kernel, by the timeline.
+        counted: of each event of `usual_steps(times)[0]` what ncu's counters say.
     """
-    steps = _usual(_steps(times))
+    steps = usual_steps(times)
     if not steps:
         note = "the trace of the step holds no kernels"
         return replace(capture, notes=(*capture.notes, note))
@@ -75,9 +93,11 @@ def joined(
         row.time_us += median(step[at].duration_us for step in steps)
         row.gap_us += median(_gap(step, at) for step in steps)
         row.launches += 1
+        row.bounded(
+            counted[at] if counted else None, limiter(event) if limiter else None, event.duration_us
+        )
         least = None if twin is None else floors.get(id(twin))
         row.floor_us = least if row.floor_us is None else row.floor_us + (least or 0.0)
-        row.limiter = row.limiter or (limiter(event) if limiter else None)
     busy = median(map(_busy, steps))
     step_us = capture.step_us
     idle = None if step_us is None else max(step_us - busy, 0.0)
@@ -109,8 +129,9 @@ def _steps(trace: Trace) -> dict[str, list[GpuEvent]]:
     return found
 
 
-def _usual(steps: Mapping[str, list[GpuEvent]]) -> list[list[GpuEvent]]:
-    """The steps that ran the kernels that most steps ran."""
+def usual_steps(trace: Trace) -> list[list[GpuEvent]]:
+    """The steps of a trace that ran the kernels that most steps ran, each in order."""
+    steps = _steps(trace)
     counts = Counter(tuple(event.name for event in step) for step in steps.values())
     if not counts:
         return []
@@ -176,13 +197,21 @@ def _kernels(
             op=row.place.op,
             launch=row.place.launch,
             region=row.place.region,
-            limiter=row.limiter,
-            floor_us=row.floor_us,
+            limiter=next((name for name, _ in row.limiters.most_common(1)), None),
+            floor_us=row.traffic_us if row.floor_us is None else row.floor_us,
             line=line_of(capture, row.place),
             gap_us=row.gap_us * scale,
+            counted=row.counted,
+            floor_basis=_basis(row),
         )
         for row in rows
     )
+
+
+def _basis(row: _Row) -> str | None:
+    if row.floor_us is not None:
+        return "compulsory"
+    return None if row.traffic_us is None else "traffic"
 
 
 def line_of(capture: StepCapture, place: Place) -> SourceLine | None:

@@ -11,21 +11,18 @@ import argparse
 import runpy
 import sys
 from collections.abc import Sequence
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kernel_compass.api.actions.finding import named_by
 from kernel_compass.api.actions.marking import AfterImport, MarkingFinder, marked_code
 from kernel_compass.errors import KernelCompassError
 from kernel_compass.optimizer.dispatch_file import read_table
+from kernel_compass.profiling.step_running import main_module
 
 if TYPE_CHECKING:
     from kernel_compass.api.applying import Applied
-
-_KEPT: list[ModuleType] = []
-"""This module under its first name: it runs on after another is `__main__`."""
 
 
 class ProgramRun:
@@ -55,7 +52,7 @@ class ProgramRun:
                 runpy.run_path(path, run_name="__main__")
                 return
             sys.path[0] = str(self._folder)
-            main = _main_module(path)
+            main = main_module(path)
             source = Path(path).read_bytes()
             code = marked_code(source, path, [one for one in self._named if one.is_file(path)])
             exec(code, vars(main))
@@ -129,22 +126,6 @@ def main(words: Sequence[str] | None = None) -> int:
             said = run.explained or ("the program never imported torch: nothing was put on",)
             print("\n".join(f"kernel-compass: {one}" for one in said), file=sys.stderr)  # noqa: T201
     return 0
-
-
-def _main_module(path: str) -> ModuleType:
-    """A new `__main__`, as Python makes it for a script."""
-    _KEPT.append(sys.modules["__main__"])
-    made = ModuleType("__main__")
-    found = {
-        "__file__": path,
-        "__builtins__": __builtins__,
-        "__loader__": SourceFileLoader("__main__", path),
-        "__cached__": None,
-        "__annotations__": {},
-    }
-    vars(made).update(found)
-    sys.modules["__main__"] = made
-    return made
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:

@@ -36,7 +36,7 @@ from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Candidate
-from kernel_compass.validation.judging import Effort, Judgement
+from kernel_compass.validation.judge_contracts import Effort, Judgement
 
 __all__ = [
     "baseline_task",

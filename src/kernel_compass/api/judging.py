@@ -16,7 +16,7 @@ from kernel_compass.records.execution import SPENT
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation import judge
-from kernel_compass.validation.judging import (
+from kernel_compass.validation.judge_contracts import (
     Effort,
     JudgedProblem,
     Judgement,

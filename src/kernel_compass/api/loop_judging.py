@@ -9,7 +9,7 @@ from kernel_compass.api.judging import Judged, bench
 from kernel_compass.api.problems import judged as problem_judged
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.trial import Candidate
-from kernel_compass.validation.judging import Effort, JudgedProblem
+from kernel_compass.validation.judge_contracts import Effort, JudgedProblem
 
 
 class OwnSizes:

@@ -23,7 +23,7 @@ from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemSource, ProblemWorkload
 from kernel_compass.records.trial import Candidate
 from kernel_compass.records.workload import Workload
-from kernel_compass.validation.judging import JudgedProblem, Runner
+from kernel_compass.validation.judge_contracts import JudgedProblem, Runner
 
 __all__ = [
     "BASELINE_FORMAT",

@@ -22,7 +22,7 @@ from kernel_compass.api.tuned_kernels import Pin, pins_of, split
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.problem import ProblemDescription
-from kernel_compass.validation.judging import JudgedProblem, Runner
+from kernel_compass.validation.judge_contracts import JudgedProblem, Runner
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ as the model's are.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,12 +25,30 @@ SEED = "seed_of_weights"
 BUDGET = ERROR_BUDGET_PCT / 100.0
 KEPT = 12
 """Models that are kept: those of the draws of one judgement, in either precision."""
+PARTS = ("get_inputs", "get_init_inputs")
 _WORKLOAD = ProblemWorkload("as it is", {})
 
 
 def is_model_file(module: ModuleType) -> bool:
     """Whether it is of this kind rather than of plain functions."""
     return hasattr(module, "Model") and not hasattr(module, "WORKLOADS")
+
+
+def is_model_source(path: Path) -> bool:
+    """The same by its text: nothing is run. What is no Python file is none."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    found = {one.name for one in tree.body if isinstance(one, ast.ClassDef | ast.FunctionDef)}
+    assigned = {
+        target.id
+        for one in tree.body
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    return {"Model", *PARTS} <= found and "WORKLOADS" not in assigned
 
 
 def model_problem(
@@ -40,7 +59,7 @@ def model_problem(
     Raises:
         UsageError: a part is missing, or the model does not run.
     """
-    for part in ("Model", "get_inputs", "get_init_inputs"):
+    for part in ("Model", *PARTS):
         if not callable(getattr(module, part, None)):
             raise UsageError(
                 f"The problem {name} has no {part}.",

@@ -1,4 +1,4 @@
-"""The bench of this machine: every question is answered by a process of its own."""
+"""The bench of this machine: questions are answered by processes apart."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kernel_compass.analysis.op_names import target_of
 from kernel_compass.api import step_tasks
 from kernel_compass.api.optimizing import optimize, study_request
 from kernel_compass.api.step_capturing import capture_in, capture_program, shown_name
+from kernel_compass.api.step_session import MOST_TASKS, Doubt, StepSession
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import (
     KernelCompassError,
@@ -28,6 +29,8 @@ from kernel_compass.records.loop import LoopEvent
 from kernel_compass.records.step_action import StepAction
 from kernel_compass.records.step_capture import StepCapture
 from kernel_compass.records.step_loop import (
+    PROCESS_FAULTS,
+    WRONG_RESULTS,
     ConfigTime,
     ProductFound,
     StepOptions,
@@ -74,8 +77,21 @@ class ProgramBench:
     tell: Callable[[LoopEvent], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
     folder: str = field(default_factory=os.getcwd)
+    most: int = MOST_TASKS
+    """Trials of one process, inside of a `with` block; outside of one it is one."""
     _in_graph: bool = False
     _steps: int | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.options.start_timeout_s + self.options.run_timeout_s
+        self._session = StepSession(self._environment(), limit)
+
+    def __enter__(self) -> ProgramBench:
+        self._session.most = self.most
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
 
     def capture(self, accepted: Actions) -> StepCapture:
         """The step as it is; with changes on, captured in a process that puts them on."""
@@ -91,7 +107,7 @@ class ProgramBench:
             return found
         with tempfile.TemporaryDirectory(prefix="kernel-compass-") as place:
             asked = {**self._asked(accepted), "place": place, "name": shown_name(self.program)}
-            graph_us = self._run("capture_task", asked)["graph_us"]
+            graph_us = self._ask("capture_task", asked, _never)["graph_us"]
             found = capture_in(Path(place), self.calibration)
         if graph_us is None:
             return found
@@ -103,6 +119,7 @@ class ProgramBench:
         del dtype  # implementations take bf16, which is all that is proposed
         if self.device == CPU:
             return ProductFound(None, None, detail=NO_PRODUCTS)
+        self._session.make_room()
         try:
             request = study_request(
                 target_of(workload), budget_pct=self.budget_pct, minutes=self.product_minutes
@@ -121,18 +138,19 @@ class ProgramBench:
         return ProductFound(name, best.proposal.candidate, speedups, best.added_bytes)
 
     def rank(self, accepted: Actions, actions: Actions) -> tuple[ConfigTime, ...]:
-        """All in one process; where that process dies, none is known."""
+        """All in one process; where that process dies, and was fresh, none is known."""
         asked = {**self._asked(accepted), "actions": [plain(one) for one in actions]}
         try:
-            answer = self._run("rank_task", asked)
+            answer = self._ask("rank_task", asked, _none_runs)
         except KernelCompassError as error:
             return tuple(ConfigTime(None, error.found) for _ in actions)
         return tuple(reshaped(one, ConfigTime) for one in answer["times"])
 
     def attempt(self, accepted: Actions, action: StepAction) -> StepTried:
-        """In a fresh process; its end is this change's alone."""
+        """In a process that nothing before it left a trace in; its end is this change's alone."""
+        asked = {**self._asked(accepted), "action": plain(action)}
         try:
-            answer = self._run("attempt_task", {**self._asked(accepted), "action": plain(action)})
+            answer = self._ask("attempt_task", asked, _against)
         except KernelCompassError as error:
             return StepTried(_reason(error), error.found)
         return reshaped(answer, StepTried)
@@ -140,8 +158,11 @@ class ProgramBench:
     def sample(self, process: int, actions: Actions) -> StepSampled:
         """In a fresh process; all take as many steps a sample as the first chose."""
         asked = {**self._asked(actions), "process": process, "steps": self._steps}
+        self._session.close()  # its memory is the fresh process's
+        limit = self.options.start_timeout_s + self.options.run_timeout_s
+        variables = self._environment()
         try:
-            answer = self._run("sample_task", asked)
+            answer = run_task(f"{step_tasks.MODULE}:sample_task", asked, None, limit, variables)
         except KernelCompassError as error:
             return StepSampled(None, _reason(error), error.found)
         self._steps = answer.pop("steps")
@@ -157,16 +178,12 @@ class ProgramBench:
             "in_graph": self._in_graph,
         }
 
-    def _run(self, task: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        limit = self.options.start_timeout_s + self.options.run_timeout_s
-
+    def _ask(self, task: str, asked: Mapping[str, Any], doubt: Doubt) -> dict[str, Any]:
         def told(progress: dict[str, Any]) -> None:
             if progress.get("phase") == "rank":
                 self.say(f"configuration {progress['done'] + 1} of {progress['of']}")
 
-        return run_task(
-            f"{step_tasks.MODULE}:{task}", asked, told, limit, environment=self._environment()
-        )
+        return self._session.ask(f"{step_tasks.MODULE}:{task}", asked, told, doubt)
 
     def _environment(self) -> dict[str, str]:
         """What the program's process sees of GPUs."""
@@ -176,6 +193,19 @@ class ProgramBench:
         if kind != "cuda" or (index and not index.isdecimal()):
             raise UsageError(f"{self.device!r} is no device.", "Name cuda, cuda:0, ..., or cpu.")
         return {"CUDA_VISIBLE_DEVICES": index} if index else {}
+
+
+def _never(_: Mapping[str, Any]) -> bool:
+    return False
+
+
+def _against(answer: Mapping[str, Any]) -> bool:
+    """Whether a trial failed, or its results were wrong."""
+    return answer["reason"] in PROCESS_FAULTS | WRONG_RESULTS
+
+
+def _none_runs(answer: Mapping[str, Any]) -> bool:
+    return all(one["time_us"] is None for one in answer["times"])
 
 
 def _path() -> str:

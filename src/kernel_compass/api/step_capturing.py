@@ -18,6 +18,7 @@ from kernel_compass.analysis.step_traces import capture_of
 from kernel_compass.analysis.timeline_diagnosis import Floor
 from kernel_compass.analysis.timeline_runs import TYPICAL, FixedCost
 from kernel_compass.api.calibration_choice import capture_calibration, missing_calibration
+from kernel_compass.api.step_counting import counted_launches, counters_of
 from kernel_compass.api.timelines import diagnose_traces, floor_by
 from kernel_compass.codec.step_capture_document import decode
 from kernel_compass.errors import (
@@ -31,9 +32,10 @@ from kernel_compass.errors import (
 from kernel_compass.profiling import step_child
 from kernel_compass.profiling.kineto import read_traces
 from kernel_compass.profiling.ncu_process import Outcome, run_watched
+from kernel_compass.profiling.ncu_tool import find_ncu
 from kernel_compass.profiling.step_measuring import MARKS, TIMES
 from kernel_compass.records.calibration import Calibration
-from kernel_compass.records.profile import Regime
+from kernel_compass.records.profile import Profile, Regime
 from kernel_compass.records.step_capture import StepCapture
 from kernel_compass.records.step_program import Program
 from kernel_compass.records.trace import GpuEvent, Trace
@@ -50,6 +52,7 @@ def capture_program(
     timeout_s: float | None = None,
     on_progress: Callable[[float], None] | None = None,
     target_stdout: int | None = None,
+    counters: bool = False,
 ) -> StepCapture:
     """Run a program in a process of its own and capture its step.
 
@@ -61,30 +64,52 @@ def capture_program(
         timeout_s: after so long it is stopped, and nothing is captured.
         on_progress: told the seconds, about once a second.
         target_stdout: file descriptor for the program's standard output, by default ours.
+        counters: run the program under ncu as well, twice, and let its counters say what limits
+            each kernel.
 
     Raises:
         MissingDependency: there is no torch.
         UsageError: there is no such file or function.
-        ProfilingError: the program failed, was stopped, or its step cannot be called again.
+        ProfilingError: the program failed, was stopped, or its step cannot be called again; with
+            `counters` also that there is no ncu.
         KeyboardInterrupt: interrupted; every process of the program has ended by then.
     """
+    if counters:
+        find_ncu()
     with tempfile.TemporaryDirectory(prefix="kernel-compass-", ignore_cleanup_errors=True) as work:
         folder = Path(work)
-        argv = [sys.executable, step_child.__file__, work, program.kind.value, program.target]
-        argv += [shown_name(program), *program.arguments]
+        argv = child_argv("capture", folder, program)
         outcome = run_watched(argv, os.environ, _watch(timeout_s, on_progress), target_stdout)
         file = folder / step_child.CAPTURE
         if not file.is_file():
             raise _failure(folder / step_child.ERROR, outcome, program, timeout_s)
-        return capture_in(folder, calibration)
+        launches = None
+        if counters and (folder / TIMES).is_file():
+            argv = child_argv(step_child.COUNT, folder, program)
+            launches = counted_launches(argv, timeout_s, target_stdout)
+        return capture_in(folder, calibration, launches)
 
 
-def capture_in(folder: Path, calibration: str | None = None) -> StepCapture:
-    """The capture that a program's process left in a folder, joined to its traces."""
+def child_argv(how: str, folder: Path, program: Program) -> list[str]:
+    """The process that runs a program and captures its step, or has ncu count it."""
+    argv = [sys.executable, step_child.__file__, how, str(folder), program.kind.value]
+    return [*argv, program.target, shown_name(program), *program.arguments]
+
+
+def capture_in(
+    folder: Path, calibration: str | None = None, launches: Profile | str | None = None
+) -> StepCapture:
+    """The capture that a program's process left in a folder, joined to its traces.
+
+    Args:
+        folder: where.
+        calibration: what floors rest on.
+        launches: of the step under ncu; a text says why there are none.
+    """
     capture = decode((folder / step_child.CAPTURE).read_bytes(), "The capture")
     if not (folder / TIMES).is_file():
         return capture
-    return _with_kernels(capture, folder, calibration)
+    return _with_kernels(capture, folder, calibration, launches)
 
 
 def shown_name(program: Program) -> str:
@@ -160,15 +185,22 @@ def _watch(
     return watch
 
 
-def _with_kernels(capture: StepCapture, folder: Path, calibration: str | None) -> StepCapture:
+def _with_kernels(
+    capture: StepCapture,
+    folder: Path,
+    calibration: str | None,
+    launches: Profile | str | None,
+) -> StepCapture:
     """The capture joined to its traces; without them it says why."""
     try:
         (times, *_), (marks, *_) = (read_traces(folder / name) for name in (TIMES, MARKS))
     except CaptureError as error:
         return replace(capture, notes=(*capture.notes, f"no kernels: {error.found}"))
     floor, notes = _floor(calibration, times)
-    found = joined(capture, times, marks, floor, _limiters(times, calibration))
-    return replace(found, notes=(*found.notes, *notes))
+    counters = counters_of(times, launches, calibration)
+    limiters = _limiters(times, calibration)
+    found = joined(capture, times, marks, floor, limiters, counters.launches)
+    return replace(found, notes=(*found.notes, *notes, *counters.notes))
 
 
 def _floor(word: str | None, trace: Trace) -> tuple[Floor | None, Sequence[str]]:

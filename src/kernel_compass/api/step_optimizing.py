@@ -110,7 +110,19 @@ def optimize_step(
         KernelCompassError: the program does not run, or has no step.
     """
     asked = asked or StepAsked()
-    bench: StepBench = _program_bench(program, asked, tell)
+    with _program_bench(program, asked, tell) as bench:
+        return _optimized(program, asked, bench, tell, folder, record, identifier)
+
+
+def _optimized(
+    program: Program,
+    asked: StepAsked,
+    bench: StepBench,
+    tell: Tell,
+    folder: Path | None,
+    record: Path | None,
+    identifier: str | None,
+) -> StepOptimized:
     tell(LoopEvent(Stage.BASELINE, f"capturing {shown_name(program)}"))
     capture = bench.capture(())
     kept: dict[str, Any] = {}
@@ -139,11 +151,11 @@ def resume_step(name: str, tell: Tell = lambda _: None) -> StepOptimized:
     if asked.device.startswith(RECORDED):
         return _resume_recorded(folder, before, asked, tell)
     program = checked_program(before.request)
-    bench = _program_bench(program, asked, tell)
-    capture = bench.capture(())
-    _check_same(before.environment, capture.environment)
-    with Ledger.resume(folder) as ledger:
-        return _run(_Begun(bench, capture), capture, asked, ledger, tell)
+    with _program_bench(program, asked, tell) as bench:
+        capture = bench.capture(())
+        _check_same(before.environment, capture.environment)
+        with Ledger.resume(folder) as ledger:
+            return _run(_Begun(bench, capture), capture, asked, ledger, tell)
 
 
 def is_step_study(request: StudyRequest) -> bool:

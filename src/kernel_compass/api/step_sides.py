@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Protocol
 
+from kernel_compass.api.actions.graphed import CudaGraphs
 from kernel_compass.api.applying import applied_actions
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.step_timer import CudaClock, HostClock, StepClock
@@ -112,8 +113,13 @@ class AppliedSide:
         if self.applied is None:
             return
         regions = any(o.kind is StepActionKind.COMPILE_REGION for o in self._actions)
-        for one in self.applied.applications:
+        rows = sorted(self.applied.applications, key=lambda one: self._actions.index(one.action))
+        for at, one in enumerate(rows):
             kind = one.action.kind
+            if kind is StepActionKind.COMPILE_REGION and any(
+                other.uses and other.action.kind is kind for other in rows[at + 1 :]
+            ):
+                continue  # a later one may hold it whole
             if kind in COUNTED and not one.uses:
                 notes = "; ".join(getattr(one, "notes", ()) or ())
                 why = (
@@ -134,12 +140,9 @@ class AppliedSide:
 
     def _captured(self) -> Any:
         torch = self._step.torch
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with CudaGraphs().warm_up():
             for _ in range(WARM_UP):
                 self._step.call()
-        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step.call()

@@ -1,13 +1,13 @@
 """What happens in a program's own process: a change tried, configurations ranked, samples taken.
 
-Each function runs in a fresh process (`execution.tasks`), opens the program, and answers in JSON.
+Each function runs in a process apart (`execution.tasks`), opens the program, and answers in JSON.
+One process may be asked several times (`api.step_session`): the program is opened once.
 The program's output is its own until its step is held; what the step prints when it is called again
 is not shown.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from kernel_compass.analysis.sequential import SequentialComparison
-from kernel_compass.api.step_program import open_step
+from kernel_compass.api.step_opened import SEED, Opened, state_of
 from kernel_compass.api.step_sides import (
     AppliedSide,
     NotPutOn,
@@ -35,7 +35,13 @@ from kernel_compass.profiling.step_measuring import captured, environment
 from kernel_compass.profiling.step_running import silenced
 from kernel_compass.records.comparison import Decision, Rule
 from kernel_compass.records.step_action import StepAction, StepActionKind
-from kernel_compass.records.step_loop import ConfigTime, StepOptions, StepSampled, StepTried
+from kernel_compass.records.step_loop import (
+    PROCESS_FAULTS,
+    ConfigTime,
+    StepOptions,
+    StepSampled,
+    StepTried,
+)
 from kernel_compass.records.step_program import Program
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.step_outputs import (
@@ -46,8 +52,6 @@ from kernel_compass.validation.step_outputs import (
     rows_of,
 )
 
-SEED = 20
-"""Of random numbers that a step draws: the same for all that is compared."""
 RANK_SAMPLES = 3
 MODULE = "kernel_compass.api.step_tasks"
 Tell = Callable[[Mapping[str, Any]], None]
@@ -57,7 +61,7 @@ Tell = Callable[[Mapping[str, Any]], None]
 class _Asked:
     """What all tasks have in common, read."""
 
-    step: Any
+    opened: Opened
     accepted: tuple[StepAction, ...]
     options: StepOptions
     budget: OutputBudget
@@ -67,13 +71,21 @@ class _Asked:
     def of(cls, a: Mapping[str, Any], tell: Tell) -> _Asked:
         """Open the program: from here on it is the step's process."""
         options = reshaped(a["options"], StepOptions)
-        os.chdir(a["folder"])
-        step: Any = open_step(reshaped(a["program"], Program))
-        refuse_cpu_graph(step, a["in_graph"])
-        tell({"phase": "open", "step": step.name})
+        opened = Opened.of(reshaped(a["program"], Program), a["folder"])
+        refuse_cpu_graph(opened.step, a["in_graph"])
+        tell({"phase": "open", "step": opened.step.name})
         budget = OutputBudget(a["budget_pct"], options.top1_pct, options.kl_nats)
         accepted = tuple(reshaped(one, StepAction) for one in a["accepted"])
-        return cls(step, accepted, options, budget, a["in_graph"])
+        return cls(opened, accepted, options, budget, a["in_graph"])
+
+    @property
+    def step(self) -> Any:
+        """The program's."""
+        return self.opened.step
+
+    def state(self, fault: bool = False) -> Mapping[str, Any]:
+        """Whether this process is good for another trial, and what it takes of the GPU."""
+        return state_of(self.step, not fault and self.opened.clean(self.budget))
 
     def side(self, actions: Sequence[StepAction]) -> AppliedSide:
         """The step with these on."""
@@ -104,6 +116,7 @@ def capture_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     side = AppliedSide(asked.step, others)
     # what our changes compile is a region of the capture, as what the program compiles is
     with silenced(), asked.step.functions.installed():
+        assert asked.opened.again, "what it gives before anything is put on"
         side.put_on()
         try:
             for _ in range(SETTLE):
@@ -112,10 +125,12 @@ def capture_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         finally:
             side.take_off()
     (place / CAPTURE).write_bytes(packed(found))
-    if len(others) == len(asked.accepted):
-        return {"graph_us": None}
+    graph_us = None
     with silenced():
-        return {"graph_us": asked.timer(asked.accepted).time_us(asked.side(asked.accepted))}
+        if len(others) < len(asked.accepted):
+            graph_us = asked.timer(asked.accepted).time_us(asked.side(asked.accepted))
+        # a profiler that was on slows launches for as long as the process lives
+        return {"graph_us": graph_us, **asked.state(fault=on_gpu(asked.step))}
 
 
 def attempt_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -129,7 +144,8 @@ def attempt_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     asked = _Asked.of(arguments, tell)
     action = reshaped(arguments["action"], StepAction)
     with silenced():
-        return _plain(_attempted(asked, action, tell))
+        found = _attempted(asked, action, tell)
+        return {**_plain(found), **asked.state(found.reason in PROCESS_FAULTS)}
 
 
 def rank_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -148,7 +164,8 @@ def rank_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         for number, action in enumerate(actions):
             tell({"phase": "rank", "done": number, "of": len(actions)})
             found.append(_ranked(asked, action, reference, timer))
-    return {"times": [plain(one) for one in found]}
+        died = all(one.time_us is None for one in found)
+        return {"times": [plain(one) for one in found], **asked.state(died)}
 
 
 def sample_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -228,11 +245,8 @@ def _checked(asked: _Asked, actions: Sequence[StepAction], reference: Sequence[K
 
 def _reference(asked: _Asked) -> tuple[tuple[Kept, ...], tuple[Reason, str] | None]:
     """The untouched step's results; and what is wrong with them: it is not repeatable, say."""
-    untouched = AppliedSide(asked.step, ())
-    first = results(untouched, asked.step, SEED)
-    second = results(untouched, asked.step, SEED)
-    errors, wrong = compare(first, second, reads_integers(asked.step))
-    wrong = wrong or objection(errors, asked.budget, rows_of(first))
+    first = asked.opened.reference
+    wrong = asked.opened.wrong(first, asked.opened.again, asked.budget)
     if wrong is not None:
         detail = f"the untouched step does not repeat its own results: {wrong[1]}"
         return first, (Reason.NOT_REPEATABLE, detail)

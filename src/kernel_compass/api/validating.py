@@ -2,66 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
-from kernel_compass.api.comparing import compare
-from kernel_compass.api.judging import bench, judgement_fields, spent_by
-from kernel_compass.api.loop_spaces import target_named
+from kernel_compass.api.named_candidates import NamedCandidate, candidate_named, files_of
 from kernel_compass.api.places import chosen_gpus, default_device, local_workers
-from kernel_compass.api.problem_candidates import (
-    BASELINE_FORMAT,
-    MODEL_NEW,
-    BaselineRunner,
-    judged,
-)
-from kernel_compass.api.problems import describe_problem, problem_recipe, sha256_of
+from kernel_compass.api.problems import describe_problem
 from kernel_compass.api.proving import ensure_self_test
 from kernel_compass.api.sanitizing import find_program, sanitize
+from kernel_compass.api.validate_tasks import VALIDATE, TimedRegime
 from kernel_compass.codec.canonical import plain, reshaped
-from kernel_compass.errors import MeasurementError, UsageError, shortened
-from kernel_compass.kernels.providers import registry
-from kernel_compass.measurement.fresh import device_named
-from kernel_compass.records.comparison import Interval
-from kernel_compass.records.contracts import Target
+from kernel_compass.errors import UsageError
 from kernel_compass.records.device import CPU
 from kernel_compass.records.execution import Task, TaskEnd
 from kernel_compass.records.loop_contracts import Executor
-from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Candidate, Reason
-from kernel_compass.validation.judging import Effort, Judgement
 from kernel_compass.validation.sanitizer_report import SanitizerReport
 from kernel_compass.validation.self_test import CheatResult
 
-VALIDATE = f"{__name__}:validate_task"
+__all__ = [
+    "NamedCandidate",
+    "ValidateRequest",
+    "Validated",
+    "Validation",
+    "candidate_named",
+    "files_of",
+    "regimes_named",
+    "validate",
+    "validate_candidate",
+]
+
 COMPILE_TIMEOUT_S = 300.0
 RUN_TIMEOUT_S = 300.0
-BASELINE_NAME = "baseline"
-"""Of a problem's file: its own baseline."""
-
-
-@dataclass(frozen=True)
-class NamedCandidate:
-    """A candidate as a user named it."""
-
-    candidate: Candidate
-    path: Path | None = None
-    """Its own file."""
-    sha256: str | None = None
-
-
-@dataclass(frozen=True)
-class TimedRegime:
-    """Beside the baseline, in one process: a screen, and no proof."""
-
-    regime: Regime
-    speedup: Interval
-    decision: str
 
 
 @dataclass(frozen=True)
@@ -167,12 +141,6 @@ def validate(
     return Validation(problem.name, request.named.candidate, device, results)
 
 
-def files_of(source: ProblemSource, named: NamedCandidate) -> tuple[tuple[Path, str], ...]:
-    """The files whose code would run, with their SHA-256."""
-    found = [(Path(source.target), source.sha256), (named.path, named.sha256)]
-    return tuple((path, digest) for path, digest in found if path is not None and digest)
-
-
 def regimes_named(words: Sequence[str]) -> tuple[Regime, ...]:
     """`cold`, `warm`.
 
@@ -219,41 +187,6 @@ def _sanitized(
             found.append(one)
         on_result(found[-1])
     return tuple(found)
-
-
-def candidate_named(
-    text: str, source: ProblemSource, config: str | None = None, number_format: str | None = None
-) -> NamedCandidate:
-    """A candidate by the word for it.
-
-    Args:
-        text: an implementation, a name in the problem's file, `baseline`, `FILE.py` (its
-            `ModelNew`) or `FILE.py:FUNCTION`.
-        source: the problem.
-        config: JSON, an object of numbers, texts and truth values.
-        number_format: of an implementation; `None` = bf16.
-
-    Raises:
-        UsageError: nothing is called that.
-    """
-    chosen = _config(config)
-    place, _, function = text.partition(".py:")
-    is_path = text.endswith(".py") or bool(function)
-    if source.sha256 is None:
-        if is_path:
-            found = f"{shortened(text)} is a file, and candidates of products are implementations."
-            names = ", ".join(one.name for one in registry.all_implementations())
-            raise UsageError(found, f"Name one of {names}.")
-        one = registry.implementation(text)
-        parsed = NumberFormat.parse(number_format or BASELINE_FORMAT).name
-        return NamedCandidate(Candidate(one.name, chosen, parsed, one.provider))
-    if number_format is not None:
-        raise UsageError("A candidate of a file has no --format.", "Leave it out.")
-    if not is_path:
-        return NamedCandidate(Candidate(text, chosen, source=source.target))
-    path = Path(f"{place}.py" if function else text).absolute()
-    candidate = Candidate(function or MODEL_NEW, chosen, source=str(path))
-    return NamedCandidate(candidate, path, sha256_of(path))
 
 
 def validate_candidate(
@@ -311,90 +244,6 @@ def validate_candidate(
     return tuple(found[task.identifier] for task in tasks)
 
 
-def validate_task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
-    """In a worker: judge a candidate, then time it.
-
-    Args:
-        arguments: as `validate_candidate` makes them.
-        tell: told when its first call has returned.
-
-    Returns:
-        `judgement`, `times`, `untimed`; or `wrong`: what is wrong with the problem.
-    """
-    a = arguments
-    source, workload = (
-        reshaped(a["source"], ProblemSource),
-        reshaped(a["workload"], ProblemWorkload),
-    )
-    candidate = reshaped(a["candidate"], Candidate)
-    at = bench(a["device"])
-    tell({"phase": "compile"})
-    refused = _refusal(source, workload, candidate, a["device"])
-    if refused is not None:
-        return _answer(Judgement(Reason.NOT_SUPPORTED, refused))
-    try:
-        problem, build, declared = judged(
-            at.torch, source, workload, candidate, a["device"], a["budget_pct"], a["sha256"]
-        )
-    except UsageError as error:
-        return {"wrong": [error.found, error.remedy]}
-    if _is_baseline(source, candidate):
-        build, declared = (lambda: BaselineRunner(problem)), True
-    found = at.judged(
-        problem, workload, build, lambda: tell({"phase": "run"}), Effort(**a["effort"]), declared
-    ).judgement
-    tell({"phase": "run"})
-    if found.reason is not None or not a["regimes"]:
-        return _answer(found)
-    try:
-        return _answer(found, _times(source, workload, candidate, a))
-    except MeasurementError as error:
-        return _answer(found, untimed=error.found)
-
-
-def _is_baseline(source: ProblemSource, candidate: Candidate) -> bool:
-    own = source.sha256 is not None and candidate.source == source.target
-    return own and candidate.implementation == BASELINE_NAME
-
-
-def _refusal(
-    source: ProblemSource, workload: ProblemWorkload, candidate: Candidate, device: str
-) -> str | None:
-    if source.sha256 is not None or workload.product is None:
-        return None
-    one = registry.implementation(candidate.implementation)
-    target = Target("cpu") if device == "cpu" else target_named(device)
-    number_format = NumberFormat.parse(candidate.format or BASELINE_FORMAT)
-    return one.supports(workload.product, number_format, target)
-
-
-def _times(
-    source: ProblemSource,
-    workload: ProblemWorkload,
-    candidate: Candidate,
-    a: Mapping[str, Any],
-) -> list[dict[str, Any]]:
-    device = device_named(a["device"])
-    chosen = None if _is_baseline(source, candidate) else candidate
-    recipes = (
-        problem_recipe(source, workload, None),
-        problem_recipe(source, workload, chosen, a["sha256"]),
-    )
-    base, other = (one.build(device) for one in recipes)
-    found = []
-    for name in a["regimes"]:
-        result = compare(base, other, device, Regime(name))
-        found.append(plain(TimedRegime(result.regime, result.speedup, result.decision.value)))
-    return found
-
-
-def _answer(
-    found: Judgement, times: Sequence[Mapping[str, Any]] = (), untimed: str | None = None
-) -> dict[str, Any]:
-    said = {"judgement": judgement_fields(found), "times": list(times)}
-    return {**said, "untimed": untimed, **spent_by(found)}
-
-
 def _validated(end: TaskEnd) -> Validated:
     if end.answer is None:
         failure = end.failure
@@ -406,22 +255,3 @@ def _validated(end: TaskEnd) -> Validated:
     said = end.answer["judgement"]
     found = reshaped({"workload": end.identifier, **said}, Validated)
     return replace(found, times=times, untimed=end.answer["untimed"], notes=end.notes)
-
-
-def _config(text: str | None) -> dict[str, int | bool | str]:
-    if text is None:
-        return {}
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--config {shortened(text)} is no JSON: {error}.", 'Write it as {"block": 64}.'
-        ) from None
-    if not isinstance(found, dict) or not all(
-        isinstance(value, int | str | bool) for value in found.values()
-    ):
-        raise UsageError(
-            f"--config {shortened(text)} is no object of numbers, texts and truth values.",
-            'Write it as {"block": 64}.',
-        )
-    return found

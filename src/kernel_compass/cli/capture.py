@@ -67,6 +67,13 @@ TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", metavar="S", min=1.0, help="Stop the program after so long."),
 ]
+NcuOption = Annotated[
+    bool,
+    typer.Option(
+        "--ncu",
+        help="Run the program twice more, under ncu: its counters say what limits each kernel.",
+    ),
+]
 AllOption = Annotated[bool, typer.Option("--all", help="Every row of the table.")]
 
 
@@ -80,6 +87,7 @@ def capture(
     json: CaptureJsonOption = False,
     calibration: CalibrationOption = None,
     timeout: TimeoutOption = None,
+    ncu: NcuOption = False,
     all: AllOption = False,
     yes: YesOption = False,
 ) -> None:
@@ -95,7 +103,7 @@ def capture(
     from kernel_compass.codec.step_capture_document import encode
 
     if trace is not None:
-        if script or module or entry or arguments:
+        if script or module or entry or arguments or ncu:
             raise UsageError("--trace stands in for a run.", "Name a trace, or a program.")
         captures = step_capturing.capture_trace(trace, calibration)
     else:
@@ -103,9 +111,10 @@ def capture(
             None if script is None else str(script), module, entry, arguments or ()
         )
         agree_to_run(step_program.program_files(program), yes)
-        captures = (
-            step_capturing.capture_program(program, calibration, timeout, target_stdout=STDERR),
+        found = step_capturing.capture_program(
+            program, calibration, timeout, target_stdout=STDERR, counters=ncu
         )
+        captures = (found,)
     if output is not None:
         _keep(captures, output)
     for one in captures:

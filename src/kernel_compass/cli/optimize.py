@@ -26,10 +26,11 @@ from kernel_compass.cli.output import emit
 from kernel_compass.cli.shapes import budget_pct_of, tokens_of
 from kernel_compass.cli.table_options import words_of
 from kernel_compass.errors import UsageError
+from kernel_compass.records.device import SIMULATED
 
 MINUTES = 5.0
 """Where no limit is given."""
-REGIMES, STRATEGY, DEVICE = "cold,warm", "model", "cuda"
+REGIMES, STRATEGY, DEVICE, RECORDED = "cold,warm", "model", "cuda", "recorded:"
 """Where none is named."""
 
 TargetArgument = Annotated[
@@ -183,6 +184,8 @@ def optimize(
     captured before: they say what would be tried, and measure nothing.
     """
     named = StepSource(script, module, entry, trace, captured)
+    if not named.is_named and resume is None and is_forward_pass(target, device):
+        named, target = StepSource(None, None, f"{target}:Model", None, None), None
     if not named.is_named and resume is not None:
         _check(target, resume, (json, quiet, json_lines))
         _check_alone(
@@ -200,6 +203,17 @@ def optimize(
             device=device,
         )
     if named.is_named or is_step(resume):
+        _check_unused(
+            "a program: its step is timed as it runs, in situ",
+            regime=regime,
+            tokens=tokens,
+            tp=tp,
+            formats=formats,
+            strategy=strategy,
+            seed=seed,
+            static=static,
+            sanitize=sanitize or None,
+        )
         words = [*([target] if target else []), *(arguments or [])]
         return optimize_step(
             named,
@@ -210,6 +224,7 @@ def optimize(
             (json, quiet, json_lines),
         )
     _check(target, resume, (json, quiet, json_lines))
+    _check_unused("a problem", record=record, calibration=calibration)
     if arguments:
         raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
     from kernel_compass import api
@@ -262,6 +277,20 @@ def static_of(text: str | None) -> int | None:
     return int(word)
 
 
+def is_forward_pass(target: str | None, device: str | None) -> bool:
+    """Whether a target is a file with a `Model`: what is made faster is its forward pass.
+
+    Such a file brings no candidates: on a simulated device or a recording nothing is to be tried.
+    """
+    if target is None or not target.endswith(".py") or (device or DEVICE) == SIMULATED:
+        return False
+    if (device or DEVICE).startswith(RECORDED):
+        return False
+    from kernel_compass.api.problem_models import is_model_source
+
+    return is_model_source(Path(target))
+
+
 def files_of(source: object) -> list[tuple[Path, str]]:
     """The file whose code a problem runs, where it is one."""
     sha256 = source.sha256  # type: ignore[attr-defined]
@@ -291,6 +320,17 @@ def _check_alone(**given: object) -> None:
     if said:
         found = f"A study goes on as it was begun: {', '.join(said)} cannot be named beside it."
         raise UsageError(found, "Leave that out; or start a new study without --resume.")
+
+
+def _check_unused(what: str, **given: object) -> None:
+    """Nothing is said that would be passed over.
+
+    Raises:
+        UsageError: something is.
+    """
+    said = [f"--{name}" for name, value in given.items() if value is not None]
+    if said:
+        raise UsageError(f"{', '.join(said)}: not of {what}.", "Leave that out.")
 
 
 def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:

@@ -149,11 +149,16 @@ def _without_a_run(
     if arguments or source.script or source.module or source.entry:
         found = "--captured and --trace stand in for a run."
         raise UsageError(found, "Name a program, or what was captured of one.")
+    if words.minutes is not None or words.trials is not None or words.record is not None:
+        found = "--minutes, --trials and --record: nothing is measured of what was captured."
+        raise UsageError(found, "Leave them out; or name the program.")
     budget = step_optimizing.BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
     missing = next((p for p in (source.captured, source.trace) if p and not p.is_file()), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")
     if source.captured is not None and is_recording(source.captured):
+        if words.budget is not None:
+            raise UsageError("--budget: a recording has that of its study.", "Leave it out.")
         json, quiet, json_lines = forms
         view = view_of(quiet or json, json_lines)
         with view:

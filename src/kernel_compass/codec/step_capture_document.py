@@ -51,6 +51,7 @@ class TensorDocument(Part):
     storage: int
     constant: bool
     name: str | None
+    unversioned: bool = False
 
 
 class OpDocument(Part):
@@ -107,6 +108,8 @@ class KernelDocument(Part):
     floor_us: float | None
     line: LineDocument | None
     gap_us: float | None
+    counted: bool = False
+    floor_basis: str | None = None
 
 
 class NotHandledDocument(Part):
@@ -136,6 +139,7 @@ class CaptureDocument(Part):
     notes: list[str]
     files: dict[str, str]
     modules: dict[str, str] = msgspec.field(default_factory=dict)
+    inside: list[OpDocument] = msgspec.field(default_factory=list)
 
 
 def encode(capture: StepCapture) -> bytes:
@@ -146,6 +150,8 @@ def encode(capture: StepCapture) -> bytes:
     """
     try:
         found = {"schema": SCHEMA, **plain(capture)}
+        if not capture.inside:  # as it was before it could hold any
+            del found["inside"]
         reshaped(found, CaptureDocument)
         check(capture)
     except ValueError as error:
@@ -197,7 +203,8 @@ def check(capture: StepCapture) -> None:
     for what, indices in numbered.items():
         if indices != list(range(len(indices))):
             raise ValueError(f"its {what} are not numbered in order")
-    inside = [*(one.region for one in capture.ops), *(one.region for one in capture.launches)]
+    inside = [*(one.region for one in (*capture.ops, *capture.inside))]
+    inside += [one.region for one in capture.launches]
     for place in inside:
         _check_reference(place, len(capture.regions), "the region of an operator or launch")
     for kernel in capture.kernels:

@@ -1,4 +1,4 @@
-"""The other side of `run_task`: a process that runs one task and reports on a private pipe.
+"""The other side of `run_task`: a process that runs tasks and reports on a private pipe.
 
 Standard output becomes standard error first, so that nothing the task prints can be taken for an
 answer. When the parent goes away, this process and its group end with it.
@@ -8,41 +8,42 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import sys
 import threading
-import time
 import traceback
+from typing import IO
 
 from kernel_compass.execution.task_channel import Channel, moved_away, task_named
 from kernel_compass.execution.task_failures import error_document
 from kernel_compass.execution.task_pipes import DEBUG_VARIABLE
 
 INTERRUPTED = 130
-_LONG_S = 3600.0
 
 
 def main() -> int:
-    """Read one request from standard input, run it, write its result or error."""
+    """Read requests from standard input, run each, write its result or error."""
     answers = _taken(1, 2)
     requests = os.fdopen(_taken(0, os.open(os.devnull, os.O_RDONLY)), "rb")
-    request = json.loads(requests.readline())
-    tell = Channel(answers, request["token"])
-    threading.Thread(target=_end_with_parent, args=(requests.fileno(),), daemon=True).start()
-    sys.path += [entry for entry in request["path"] if entry not in sys.path]
+    given: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests, given), daemon=True).start()
+    tell: Channel | None = None
     try:
-        try:
-            result = dict(task_named(request["task"])(request["arguments"], tell.progress))
-            tell.leave_if_forked()
-            tell.send({"result": result})
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            tell.leave_if_forked()
-            _report(error, tell)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        while True:  # until the parent has read the answer and ends us and our children
-            time.sleep(_LONG_S)
+        while True:  # until the parent has read the answers and ends us and our children
+            request = json.loads(given.get())
+            tell = tell or Channel(answers, request["token"])
+            sys.path += [entry for entry in request["path"] if entry not in sys.path]
+            try:
+                result = dict(task_named(request["task"])(request["arguments"], tell.progress))
+                tell.leave_if_forked()
+                tell.send({"result": result})
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                tell.leave_if_forked()
+                _report(error, tell)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -60,10 +61,10 @@ def _taken(number: int, replacement: int) -> int:
     return private
 
 
-def _end_with_parent(requests: int) -> None:
-    """Wait for the end of the parent's pipe; then nobody wants the answer any more."""
-    while os.read(requests, 1 << 12):
-        continue
+def _read(requests: IO[bytes], given: queue.SimpleQueue[bytes]) -> None:
+    """Take requests in until the parent's pipe ends; then nobody wants an answer any more."""
+    while line := requests.readline():
+        given.put(line)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -177,4 +177,6 @@ def _key(accepted: tuple[StepAction, ...], action: StepAction) -> str:
     was found out on the way, and is no part of it."""
     if action.kind in (StepActionKind.PRODUCT, StepActionKind.TRITON_CONFIG):
         action = replace(action, candidate=None, config={})
+    if action.kind is StepActionKind.COMPILE_REGION:
+        action = replace(action, settings={k: v for k, v in action.settings.items() if k != "mode"})
     return "\n".join([*map(key_of, accepted), "+", key_of(action)])

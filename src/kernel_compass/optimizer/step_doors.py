@@ -117,7 +117,8 @@ class Offer:
     study: Workload | None = None
     """A product: a study of it alone says first which implementation."""
     configs: Actions = ()
-    """A Triton kernel: these are timed in the step first, and the best of them is tried."""
+    """A Triton kernel, or a region with products: these are timed in the step first, and the best
+    of them is tried."""
 
     @property
     def key(self) -> str:

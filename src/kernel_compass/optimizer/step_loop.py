@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from kernel_compass.analysis.hold_out import hold_out
 from kernel_compass.errors import KernelCompassError, MeasurementError
+from kernel_compass.optimizer.config_descent import descended
 from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.optimizer.loop_setup import Tell
 from kernel_compass.optimizer.step_book import WHOLE, StepBook, final_proposal
@@ -37,7 +38,13 @@ from kernel_compass.records.step_action import (
     StepTrial,
 )
 from kernel_compass.records.step_capture import StepCapture
-from kernel_compass.records.step_loop import StepOptions, StepPlace, StepTried
+from kernel_compass.records.step_loop import (
+    PROCESS_FAULTS,
+    ConfigTime,
+    StepOptions,
+    StepPlace,
+    StepTried,
+)
 from kernel_compass.records.step_study import StepFinal, StepStudy
 from kernel_compass.records.study import StudyLimits, StudyState
 from kernel_compass.records.trial import Outcome, Reason, RegimeResult, Trial
@@ -50,21 +57,6 @@ _DETAILS = {
     Why.TRIALS: "the trials are over",
     Why.STOPPED: "stopped by the user",
 }
-_PROCESS_FAULTS = frozenset(
-    [
-        Reason.BUILD_FAILED,
-        Reason.COMPILE_TIMEOUT,
-        Reason.RUN_TIMEOUT,
-        Reason.ILLEGAL_ACCESS,
-        Reason.CRASHED,
-        Reason.EXITED,
-        Reason.OUT_OF_MEMORY,
-        Reason.RAISED,
-        Reason.CANNOT_BE_TIMED,
-        Reason.CANCELLED,
-    ]
-)
-"""Of which a trial has failed; of others it was judged and rejected."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +261,7 @@ class StepLoop:
         return trial
 
     def _in_full(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
-        """A product's implementation by a study of it alone; a kernel's configuration by times."""
+        """A product's implementation by a study of it alone; configurations and modes by times."""
         if offer.study is not None:
             dtype = next(
                 (o.dtype for o in self._places if o.workload == offer.study and o.dtype), ""
@@ -283,15 +275,21 @@ class StepLoop:
         return offer, None
 
     def _best_config(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
-        times = self._bench.rank(self.accepted, offer.configs)
-        known = [(one.time_us, i) for i, one in enumerate(times) if one.time_us is not None]
+        def times(places: tuple[int, ...]) -> Sequence[ConfigTime]:
+            return self._bench.rank(self.accepted, tuple(offer.configs[i] for i in places))
+
+        space = [one.config for one in offer.configs]
+        found = descended(space, self._setup.options.configs, times)
+        known = [(one.time_us, i) for i, one in found.items() if one.time_us is not None]
+        if not known and offer.proposal.action in offer.configs:
+            return offer, None  # its own trial says in full what is wrong
         if not known:
-            said = next((one.detail for one in times if one.detail), "none was timed")
+            said = next((one.detail for one in found.values() if one.detail), "none was timed")
             return offer, (Reason.NOT_SUPPORTED, f"no other configuration can be put in: {said}")
         time_us, index = min(known)
         proposal = replace(offer.proposal, action=offer.configs[index])
-        found = f"{len(known)} of {len(times)} ran; the step took {duration_text(time_us)} with it"
-        proposal = replace(proposal, evidence=(*proposal.evidence, found))
+        said = f"{len(known)} of {len(found)} ran; the step took {duration_text(time_us)} with it"
+        proposal = replace(proposal, evidence=(*proposal.evidence, said))
         return replace(offer, proposal=proposal), None
 
     def _judged(self, number: int, proposal: StepProposal, found: StepTried) -> StepTrial:
@@ -360,7 +358,7 @@ class StepLoop:
             )
         proposal = final_proposal(why)
         outcome = Outcome.ACCEPTED if final.accepted else Outcome.REJECTED
-        if reason in _PROCESS_FAULTS:
+        if reason in PROCESS_FAULTS:
             outcome = Outcome.FAILED
         errors = [one.relative_pct for one in outputs]
         trial = Trial(
@@ -435,7 +433,7 @@ def _ended(
     detail: str,
     found: StepTried | None = None,
 ) -> StepTrial:
-    outcome = Outcome.FAILED if reason in _PROCESS_FAULTS else Outcome.REJECTED
+    outcome = Outcome.FAILED if reason in PROCESS_FAULTS else Outcome.REJECTED
     result = None if found is None else found.result
     return StepTrial(
         number,

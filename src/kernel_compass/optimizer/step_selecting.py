@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from kernel_compass.analysis.step_inside import opened
 from kernel_compass.analysis.step_runs import OpRun, op_bytes, op_runs
 from kernel_compass.optimizer.step_doors import Group
 from kernel_compass.records.selection import PassedOver, Selected
@@ -87,6 +88,7 @@ def select_places(
         least_effect: what the whole has to gain at least, 0.02 = 1.02 times.
         budget_pct: of errors; where it allows other weights, theirs are a product's floor.
     """
+    capture = opened(capture)
     if capture.kernels:
         grouped = {index for group in groups for index in group.kernels}
         wide = _of_wide_runs(capture, grouped)
@@ -152,7 +154,7 @@ def step_product(op: StepOp, assumed: bool = False) -> Workload | None:
     if name not in ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear") or len(tensors) < 2:
         return None
     x, weight = tensors[0], tensors[1]
-    if not assumed and (not weight.constant or x.constant):
+    if not assumed and (not weight.constant or weight.unversioned or x.constant):
         return None
     if len(weight.shape) == 3 and len(x.shape) == 3 and name in ("bmm", "baddbmm", "matmul"):
         h, m, k = x.shape
@@ -185,7 +187,8 @@ def _of_kernels(
         if made.kind is PlaceKind.OTHER and index in grouped:
             continue
         place = found.setdefault(key, made)
-        floor = kernel.floor_us
+        # what it moved is no least: the loop is there to have it move less
+        floor = None if kernel.floor_basis == "traffic" else kernel.floor_us
         if floor is not None and place.workload is not None and budget_pct >= EIGHT_BIT_PCT:
             floor *= _less_bytes(place.workload)
         place.add(kernel.time_us, floor, kernel.launches)

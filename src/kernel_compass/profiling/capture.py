@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_compass.profiling.completeness import completeness_warnings
-from kernel_compass.profiling.grouping import kernel_profiles
+from kernel_compass.profiling.grouping import kernel_profiles, launch_profiles
 from kernel_compass.profiling.launch_table import DeviceCells, LaunchTable
 from kernel_compass.profiling.ncu_csv import CsvCapture
 from kernel_compass.profiling.ncu_report_file import REPORT_MAGIC, read_report
@@ -16,7 +16,10 @@ from kernel_compass.records.profile import KernelProfile, Profile, Regime, Sourc
 
 
 def read_capture(
-    path: str | Path, regime: Regime = Regime.UNKNOWN, label: str | None = None
+    path: str | Path,
+    regime: Regime = Regime.UNKNOWN,
+    label: str | None = None,
+    each_launch: bool = False,
 ) -> Profile:
     """Read a capture of Nsight Compute: CSV (long or `--page raw`), or a `.ncu-rep` report.
 
@@ -28,6 +31,7 @@ def read_capture(
         regime: where the streamed operands were before each launch, if known; a file cannot
             tell.
         label: a name for the capture.
+        each_launch: every launch is a kernel of its own, in the order of launching.
 
     Raises:
         NotAMetricTable: there is no metric table of launches in it.
@@ -46,7 +50,7 @@ def read_capture(
             read.replay_mode,
             read.ncu_version,
         )
-        return _profile(path, read.table, facts, regime, label, [])
+        return _profile(path, read.table, facts, regime, label, [], each_launch)
     capture = CsvCapture(source)
     long = SourceFormat.NCU_CSV_LONG if capture.is_long else SourceFormat.NCU_CSV_WIDE
     banners = capture.banners
@@ -54,7 +58,7 @@ def read_capture(
     warnings = [f"ncu reported an error: {text}" for text in banners.errors]
     if capture.unterminated:
         warnings.append("the last line has no line end: the file may be cut.")
-    return _profile(path, capture.table, facts, regime, label, warnings)
+    return _profile(path, capture.table, facts, regime, label, warnings, each_launch)
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,9 @@ def _profile(
     regime: Regime,
     label: str | None,
     warnings: list[str],
+    each_launch: bool,
 ) -> Profile:
-    kernels = kernel_profiles(table)
+    kernels = launch_profiles(table) if each_launch else kernel_profiles(table)
     device, more = _device(table, kernels)
     return Profile(
         source=Source(

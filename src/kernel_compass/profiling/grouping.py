@@ -25,6 +25,15 @@ def kernel_profiles(table: LaunchTable) -> tuple[KernelProfile, ...]:
     )
 
 
+def launch_profiles(table: LaunchTable) -> tuple[KernelProfile, ...]:
+    """Each launch by itself, in the order of launching; what rules say of a kernel is left out."""
+    spellings = _spellings(table)
+    return tuple(
+        _profile(table, None, table.group(launch), [launch], spellings)
+        for launch in range(len(table))
+    )
+
+
 def _spellings(table: LaunchTable) -> dict[str, list[Column]]:
     """Per key, its columns from the preferred spelling on."""
     by_key: dict[str, dict[int, Column]] = {}
@@ -39,7 +48,7 @@ def _spellings(table: LaunchTable) -> dict[str, list[Column]]:
 
 def _profile(
     table: LaunchTable,
-    number: int,
+    number: int | None,
     group: Group,
     launches: list[int],
     spellings: dict[str, list[Column]],
@@ -50,7 +59,7 @@ def _profile(
     derive(values, duration)
     metrics = {key: mean for key, v in values.items() if (mean := _mean(v)) is not None}
     _add_hit_rate(metrics, values)
-    rules = table.rules.get(number)
+    rules = None if number is None else table.rules.get(number)
     return KernelProfile(
         name=group.name,
         grid=group.grid,

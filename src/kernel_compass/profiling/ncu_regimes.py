@@ -40,7 +40,8 @@ RATE_KEYS = frozenset(
 )
 """Work over time: the work is the same in every regime, so in situ these scale with the time."""
 
-_KernelKey = tuple[tuple[object, ...], int | None]
+_KernelKey = tuple[tuple[object, ...], int | None, int]
+"""Name, grid and block; device; which of those it is: of single launches there are several."""
 
 
 @dataclass(frozen=True)
@@ -98,24 +99,29 @@ def replay_mode_text(base: RunSpec, residency: RunSpec | None) -> str:
 
 def overlaid(base: Profile, residency: Profile) -> Profile:
     """A profile with the durations and cache metrics of `residency` and the rest of `base`."""
-    counted = {_key(kernel): kernel for kernel in residency.kernels}
-    matched = {_key(kernel) for kernel in base.kernels} & set(counted)
-    kernels = [_overlaid(k, counted.get(_key(k))) for k in base.kernels]
+    known, counted = _by_key(base.kernels), _by_key(residency.kernels)
+    matched = known.keys() & counted.keys()
+    kernels = [_overlaid(kernel, counted.get(key)) for key, kernel in known.items()]
     kernels += [kernel for key, kernel in counted.items() if key not in matched]
     return replace(
         base,
         kernels=tuple(kernels),
         device=base.device or residency.device,
         warnings=tuple(
-            dict.fromkeys(
-                (*base.warnings, *residency.warnings, *_differences(base, residency, matched))
-            )
+            dict.fromkeys((*base.warnings, *residency.warnings, *_differences(known, counted)))
         ),
     )
 
 
-def _key(kernel: KernelProfile) -> _KernelKey:
-    return kernel.identity, kernel.device
+def _by_key(kernels: Sequence[KernelProfile]) -> dict[_KernelKey, KernelProfile]:
+    """By what they have in common in two runs; launches of one kernel are told by their order."""
+    found: dict[_KernelKey, KernelProfile] = {}
+    seen: dict[tuple[object, ...], int] = {}
+    for kernel in kernels:
+        of = (kernel.identity, kernel.device)
+        seen[of] = seen.get(of, -1) + 1
+        found[(*of, seen[of])] = kernel
+    return found
 
 
 def _overlaid(kernel: KernelProfile, counted: KernelProfile | None) -> KernelProfile:
@@ -147,9 +153,11 @@ def _rescaled(
     return {key: metrics[key] * ratio for key in RATE_KEYS & metrics.keys()}
 
 
-def _differences(base: Profile, residency: Profile, matched: set[_KernelKey]) -> Iterable[str]:
-    lacking = [k.name for k in base.kernels if _key(k) not in matched]
-    extra = [k.name for k in residency.kernels if _key(k) not in matched]
+def _differences(
+    base: Mapping[_KernelKey, KernelProfile], residency: Mapping[_KernelKey, KernelProfile]
+) -> Iterable[str]:
+    lacking = [kernel.name for key, kernel in base.items() if key not in residency]
+    extra = [kernel.name for key, kernel in residency.items() if key not in base]
     if lacking:
         yield (
             f"in_situ: where the bytes came from is not known for {len(lacking)} kernels that "
@@ -160,6 +168,6 @@ def _differences(base: Profile, residency: Profile, matched: set[_KernelKey]) ->
             f"in_situ: {len(extra)} kernels ran in the residency run alone, such as {extra[0]}; "
             "they have no pipe and stall metrics."
         )
-    launches = {_key(k): k.launches for k in base.kernels}
-    if any(k.launches != launches[_key(k)] for k in residency.kernels if _key(k) in matched):
+    both = base.keys() & residency.keys()
+    if any(base[key].launches != residency[key].launches for key in both):
         yield "in_situ: the two runs launched some kernels a different number of times."

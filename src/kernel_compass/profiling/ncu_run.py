@@ -76,7 +76,7 @@ class NcuRuns:
         if outcome.stopped == STUCK or not report.exists() or not self._export(report, table):
             raise failure_of(evidence)
         try:
-            profile = read_capture(table, regime, self.request.label)
+            profile = read_capture(table, regime, self.request.label, self.request.each_launch)
         except CaptureError as error:
             raise _unread(evidence, error) from error
         warnings = (*warnings_of(evidence, spec.name), *profile.warnings)

@@ -1,9 +1,10 @@
 """Runs a user's program and captures its step; started as a script, in a process of its own.
 
-    python step_child.py FOLDER KIND TARGET NAME [ARGS...]
+    python step_child.py capture|count FOLDER KIND TARGET NAME [ARGS...]
 
 FOLDER gets `capture.json.gz` and, on a GPU, the traces; or `error.json`, which says what went
-wrong. The exit code is the program's.
+wrong. The exit code is the program's. With `count` nothing is captured: the step is called once
+more in a range that ncu, which this process runs under, is told to look at.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 CAPTURE, ERROR = "capture.json.gz", "error.json"
+COUNT = "count"
 _HERE = Path(__file__).resolve().parent
 _PACKAGES = _HERE.parent.parent
 
@@ -35,13 +37,16 @@ def main(argv: Sequence[str]) -> int:
     from kernel_compass.codec.step_capture_document import packed
     from kernel_compass.errors import KernelCompassError
     from kernel_compass.profiling.step_held import hold_step
-    from kernel_compass.profiling.step_measuring import captured
+    from kernel_compass.profiling.step_measuring import captured, counted
     from kernel_compass.records.step_program import Program, ProgramKind
 
-    folder, kind, target, name, *arguments = argv
+    how, folder, kind, target, name, *arguments = argv
     own = os.getpid()
     try:
         step = hold_step(Program(ProgramKind(kind), target, tuple(arguments)))
+        if how == COUNT:
+            counted(step)
+            return 0
         data = packed(captured(step, name, Path(folder)))
     except KeyboardInterrupt:
         return 130

@@ -14,6 +14,7 @@ from typing import Any
 from kernel_compass.errors import MissingDependency, ProfilingCause, ProfilingError
 from kernel_compass.profiling import step_running as running
 from kernel_compass.profiling.step_lines import Lines, own_files
+from kernel_compass.profiling.step_model import is_model, model_and_inputs
 from kernel_compass.profiling.step_patches import CompiledFunctions
 from kernel_compass.profiling.step_recording import Recorder, Recording
 from kernel_compass.profiling.step_tensors import Snapshots, Storages, named_tensors, version_of
@@ -120,6 +121,20 @@ class HeldStep:
                 self._snapshots.save(tensor, storage)
         self.reset()
 
+    def inside(self) -> tuple[tuple[Recording, ...], str]:
+        """Two calls without compiling, for what compiled regions compute; or why there are none."""
+        found = []
+        try:
+            for _ in range(2):
+                self.reset()
+                recorder = self.recorder()
+                found.append(recorder.record(self.call, self._snapshots, compiles=False))
+        except Exception as error:  # memory that only fusing saves, a kernel that has no eager form
+            return (), f"{type(error).__name__}: {error}"
+        finally:
+            self.reset()
+        return tuple(found), ""
+
 
 def _cannot_be_called(name: str, error: BaseException) -> ProfilingError:
     where = ""
@@ -176,6 +191,8 @@ def _run(
         with watcher.watching():
             function = running.entry_of(program)
             try:
+                if is_model(torch, function):
+                    return _model(torch, function, lines, functions)
                 step = function()
             except Exception as error:
                 running.print_error(error)
@@ -201,6 +218,16 @@ def _run(
     if code:
         held.notes.append(f"the program ended with exit code {code}")
     return held
+
+
+def _model(torch: Any, kind: Any, lines: Lines, functions: CompiledFunctions) -> HeldStep:
+    """A forward pass of the model of a problem's file."""
+    model, inputs = model_and_inputs(torch, kind)
+    with torch.no_grad():
+        state = CallState.now(torch)
+    name = f"{kind.__qualname__}.forward"
+    modules = dict(model.named_modules())
+    return HeldStep(name, torch, lines, functions, model, modules, inputs, state=state)
 
 
 def _whole(program: Program, torch: Any, lines: Lines, functions: CompiledFunctions) -> HeldStep:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import pairwise
@@ -14,6 +14,8 @@ from statistics import median
 from typing import Any
 
 from kernel_compass import __version__
+from kernel_compass.analysis.step_shares import workload_of
+from kernel_compass.errors import ProfilingCause, ProfilingError, shortened
 from kernel_compass.profiling.step_held import HeldStep
 from kernel_compass.profiling.step_recording import Recording
 from kernel_compass.profiling.step_running import silenced
@@ -21,6 +23,7 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.step_capture import (
     NotHandled,
+    RegionKind,
     StepCapture,
     StepLaunch,
     StepOp,
@@ -34,8 +37,16 @@ TIMED_S = 5.0
 LEAST = 3
 TRACED = 5
 """Calls under the profiler, without anything of ours in them."""
+RANGE = "kernel_compass_step"
+"""The step under ncu; a start/end range, which holds for all threads (autograd's too)."""
 TIMES, MARKS = "times.json", "marks.json"
 """Traces: of the step as it is, and of the step with a range around every operator."""
+
+
+_WHY_UNVERSIONED = (
+    "torch counts no changes of it, so what is packed of it could go stale unseen: its product "
+    "stays torch's; make the weights outside of torch.inference_mode()"
+)
 
 
 @dataclass(frozen=True)
@@ -62,26 +73,58 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         times = _timed_on_gpu(step) if on_gpu else _timed_on_cpu(step)
         if on_gpu:
             _trace(step, folder)
-    constant = _constants(step, second)
+        inside = _inside(step, second)
+    constant = _constants(step, step.first, second)
     differs = _differences(step.first, second)
-    notes = list(step.notes)
+    ops = tuple(_with_constants(op, constant) for op in second.ops)
+    known = {**constant, **inside.constant}
+    hidden = tuple(_with_constants(op, known) for op in inside.ops)
+    lost = [*step.not_handled, *second.not_handled, *differs, *_unversioned([*ops, *hidden])]
+    notes = [*step.notes, *inside.notes]
     if not on_gpu:
         notes.append("no GPU was used: operators and lines, but no kernels and no times of them")
     return StepCapture(
         program=program,
         step=step.name,
         environment=environment(torch, on_gpu),
-        ops=tuple(_with_constants(op, constant) for op in second.ops),
+        ops=ops,
         launches=tuple(_launch_with_constants(one, constant) for one in second.launches),
         regions=tuple(second.regions),
+        inside=hidden,
         steps=times.steps,
         step_us=times.step_us,
         in_graph=step.graph is not None or any(r.kind == "graph" for r in second.regions),
-        not_handled=tuple(dict.fromkeys([*step.not_handled, *second.not_handled, *differs])),
+        not_handled=tuple(dict.fromkeys(lost)),
         notes=tuple(notes),
         files=dict(step.files),
         modules=_classes(step),
     )
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What compiled regions compute."""
+
+    ops: tuple[StepOp, ...] = ()
+    constant: Mapping[int, int | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def _inside(step: HeldStep, second: Recording) -> _Inside:
+    """Their operators, by a call without compiling; nothing where nothing is compiled."""
+    compiled = {one.index for one in second.regions if one.kind is RegionKind.COMPILED}
+    if not compiled:
+        return _Inside()
+    calls, why = step.inside()
+    if not calls:
+        text = shortened(why, 200)
+        return _Inside(notes=(f"what its compiled regions compute is not known: {text}",))
+    first, found = calls
+    if found.regions != second.regions:
+        return _Inside(notes=("without compiling it runs other regions: they stay closed",))
+    ops = tuple(op for op in found.ops if op.region in compiled)
+    kept = _constants(step, first, found)
+    return _Inside(ops, {at: kept[at] for at in kept.keys() - second.written})
 
 
 def _classes(step: HeldStep) -> dict[str, str]:
@@ -95,12 +138,12 @@ def _classes(step: HeldStep) -> dict[str, str]:
     return found
 
 
-def _constants(step: HeldStep, second: Recording) -> set[int]:
-    """Storages that both calls found with the same contents, and that neither wrote."""
-    first = step.first
+def _constants(step: HeldStep, first: Recording, second: Recording) -> dict[int, int | None]:
+    """Storages that both calls found with the same contents, and that neither wrote, each with
+    its version."""
     written = first.written | second.written
     return {
-        storage
+        storage: version
         for storage, version in second.read_first.items()
         if storage not in written
         and first.read_first.get(storage, -1) == version
@@ -127,7 +170,7 @@ def _inputs(step: HeldStep) -> set[int]:
     return found - parameters
 
 
-def _with_constants(op: StepOp, constant: set[int]) -> StepOp:
+def _with_constants(op: StepOp, constant: Mapping[int, int | None]) -> StepOp:
     return replace(
         op,
         inputs=tuple(_marked(one, constant) for one in op.inputs),
@@ -135,7 +178,7 @@ def _with_constants(op: StepOp, constant: set[int]) -> StepOp:
     )
 
 
-def _launch_with_constants(launch: StepLaunch, constant: set[int]) -> StepLaunch:
+def _launch_with_constants(launch: StepLaunch, constant: Mapping[int, int | None]) -> StepLaunch:
     found = {
         name: _marked(value, constant) if isinstance(value, StepTensor) else value
         for name, value in launch.arguments.items()
@@ -143,8 +186,21 @@ def _launch_with_constants(launch: StepLaunch, constant: set[int]) -> StepLaunch
     return replace(launch, arguments=found)
 
 
-def _marked(tensor: StepTensor, constant: set[int]) -> StepTensor:
-    return replace(tensor, constant=True) if tensor.storage in constant else tensor
+def _marked(tensor: StepTensor, constant: Mapping[int, int | None]) -> StepTensor:
+    if tensor.storage not in constant:
+        return tensor
+    return replace(tensor, constant=True, unversioned=constant[tensor.storage] is None)
+
+
+def _unversioned(ops: Sequence[StepOp]) -> list[NotHandled]:
+    """Products whose weight may change unseen: nothing that was made of it can be kept."""
+    found = []
+    for op in ops:
+        weight = op.inputs[-1] if op.inputs and workload_of(op) is not None else None
+        if weight is not None and weight.unversioned:
+            what = f"weight {weight.name or list(weight.shape)} made in inference mode"
+            found.append(NotHandled(what, _WHY_UNVERSIONED, op.line))
+    return found
 
 
 def _differences(first: Recording, second: Recording) -> list[NotHandled]:
@@ -223,6 +279,35 @@ def _trace(step: HeldStep, folder: Path) -> None:
         torch.cuda.synchronize()
     profiler.export_chrome_trace(str(folder / MARKS))
     step.reset()
+
+
+def counted(step: HeldStep) -> None:
+    """One step, in a range that ncu knows by its name, whatever thread launches in it.
+
+    Raises:
+        ProfilingError: the program used no GPU.
+    """
+    torch = step.torch
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        raise ProfilingError(
+            ProfilingCause.NOTHING_PROFILED,
+            "The program used no GPU.",
+            "Counters are those of GPUs: capture it without --ncu.",
+        )
+    call: Callable[[], Any] = step.call if step.graph is None else step.graph.replay
+    with silenced():
+        for _ in range(LEAST):
+            step.reset()
+            call()
+        step.reset()
+        torch.cuda.synchronize()
+        number = torch.cuda.nvtx.range_start(RANGE)
+        try:
+            call()
+            torch.cuda.synchronize()
+        finally:
+            torch.cuda.nvtx.range_end(number)
+        step.reset()
 
 
 def environment(torch: Any, on_gpu: bool) -> Environment:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_compass.dispatch_mode import without_compiler
 from kernel_compass.profiling import step_patches as patches
 from kernel_compass.profiling.step_lines import Lines
 from kernel_compass.profiling.step_tensors import (
@@ -111,9 +112,14 @@ class Recorder:
         self._made: set[int] = set()
         self._snapshots: Snapshots | None = None
         self._ranges = ""
+        self._compiles = True
 
     def record(
-        self, call: Callable[[], Any], snapshots: Snapshots | None = None, ranges: str = ""
+        self,
+        call: Callable[[], Any],
+        snapshots: Snapshots | None = None,
+        ranges: str = "",
+        compiles: bool = True,
     ) -> Recording:
         """Call once and say what happened.
 
@@ -121,9 +127,10 @@ class Recorder:
             call: one step.
             snapshots: takes what memory that was there before held, before it is written.
             ranges: what the profiler's ranges around operators begin with; empty = none are made.
+            compiles: whether compiled regions run compiled; else their operators are recorded.
         """
         self._now, self._made = Recording(), set()
-        self._snapshots, self._ranges = snapshots, ranges
+        self._snapshots, self._ranges, self._compiles = snapshots, ranges, compiles
         torch = self._torch
         self._functions.around = self._compiled
         try:
@@ -134,6 +141,8 @@ class Recorder:
                 stack.enter_context(patches.thread_starts(self._thread))
                 stack.enter_context(launches_seen(self._launched))
                 stack.enter_context(self._watching())
+                if not compiles:
+                    stack.enter_context(torch.compiler.set_stance("force_eager"))
                 call()
         finally:
             self._functions.around = None
@@ -215,7 +224,8 @@ class Recorder:
         if self._region is not None:
             return go()
         line = self._lines.of_code(code)
-        with self._in_region(RegionKind.COMPILED, name, line), self._unseen():
+        unseen = self._unseen() if self._compiles else nullcontext()
+        with self._in_region(RegionKind.COMPILED, name, line), unseen:
             return go()
 
     def _replayed(self, graph: Any, go: Callable[[], Any]) -> Any:
@@ -431,6 +441,7 @@ class _Range:
 
 
 def _mode(torch: Any, dispatched: Callable[..., Any]) -> Any:
+    @without_compiler
     class StepMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         """Hands every operator over."""
 

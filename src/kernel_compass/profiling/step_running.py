@@ -9,7 +9,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kernel_compass.errors import ProfilingCause, ProfilingError, UsageError
@@ -59,11 +61,55 @@ def run(program: Program) -> int:
 
 
 def run_once(program: Program) -> None:
-    """Run a script or a module; whatever it raises comes through."""
-    if program.kind is ProgramKind.SCRIPT:
-        runpy.run_path(str(Path(program.target).absolute()), run_name="__main__")
-    else:
-        runpy.run_module(program.target, run_name="__main__", alter_sys=True)
+    """Run a script or a module; whatever it raises comes through.
+
+    It stays `__main__` when it has ended, as in an interpreter of its own: its step is called
+    again, and what is put on is put where its functions look names up.
+    """
+    if program.kind is ProgramKind.MODULE:
+        _run_module(program.target)
+        return
+    path = Path(program.target).absolute()
+    if path.is_dir() or path.suffix == ".pyc":
+        runpy.run_path(str(path), run_name="__main__")
+        return
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(main_module(str(path))))
+
+
+def main_module(path: str, spec: ModuleSpec | None = None) -> ModuleType:
+    """A new `__main__`, as Python makes it for a script, or for `-m` where a spec is given."""
+    _KEPT.append(sys.modules["__main__"])
+    made = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", path) if spec is None else spec.loader
+    found = {
+        "__file__": path,
+        "__builtins__": __builtins__,
+        "__loader__": loader,
+        "__cached__": None,
+        "__annotations__": {},
+        "__spec__": spec,
+        "__package__": None if spec is None else spec.parent,
+    }
+    vars(made).update(found)
+    sys.modules["__main__"] = made
+    return made
+
+
+_KEPT: list[ModuleType] = []
+"""Those that were `__main__` before: what runs in them runs on."""
+
+
+def _run_module(name: str) -> None:
+    """Like `python -m NAME`; what Python's loaders have no source or bytecode of, runpy runs."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    code = getattr(spec.loader, "get_code", lambda _: None)(spec.name) if spec else None
+    if spec is None or spec.origin is None or code is None:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)  # raises as Python does
+        return
+    sys.argv[0] = spec.origin
+    exec(code, vars(main_module(spec.origin, spec)))
 
 
 def entry_of(program: Program) -> Callable[[], Any]:

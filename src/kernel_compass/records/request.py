@@ -24,6 +24,8 @@ class ProfileRequest:
     launch_count: int | None = None
     timeout_s: float | None = None
     label: str | None = None
+    each_launch: bool = False
+    """Every launch is a kernel of its own, in the order of launching."""
     save_dir: Path | None = None
     """Where the captures are kept; `None` keeps none."""
 

@@ -47,6 +47,8 @@ class StepTensor:
     made before the step and never written in it."""
     name: str | None = None
     """Of a parameter or buffer, from the step's module: `layers.0.q_proj.weight`."""
+    unversioned: bool = False
+    """Of a constant: whether torch counts no changes of it, as it was made in inference mode."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,11 @@ class StepKernel:
     line: SourceLine | None = None
     gap_us: float | None = None
     """How long the GPU had nothing to do right before its launches, in one step."""
+    counted: bool = False
+    """Whether the limiter is that of ncu's counters; else the timeline's."""
+    floor_basis: str | None = None
+    """`compulsory` (the operator's own bytes and arithmetic) or `traffic` (the bytes that ncu
+    counted: what less traffic would save is not in it)."""
 
 
 @dataclass(frozen=True)
@@ -181,3 +188,5 @@ class StepCapture:
     modules: Mapping[str, str] = field(default_factory=dict)
     """Class of each of the step's modules, by qualified name (empty = the step's own):
     `model.py:DecoderBlock`, as `StepTarget.module_class` names it."""
+    inside: tuple[StepOp, ...] = ()
+    """Operators of compiled regions, as a call without compiling has them; numbered as they ran."""

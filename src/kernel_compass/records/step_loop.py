@@ -19,6 +19,26 @@ from kernel_compass.records.study import StudyRequest
 from kernel_compass.records.trial import Candidate, Reason
 from kernel_compass.records.workload import Workload
 
+PROCESS_FAULTS = frozenset(
+    [
+        Reason.BUILD_FAILED,
+        Reason.COMPILE_TIMEOUT,
+        Reason.RUN_TIMEOUT,
+        Reason.ILLEGAL_ACCESS,
+        Reason.CRASHED,
+        Reason.EXITED,
+        Reason.OUT_OF_MEMORY,
+        Reason.RAISED,
+        Reason.CANNOT_BE_TIMED,
+        Reason.CANCELLED,
+    ]
+)
+"""Of which a trial has failed; of others it was judged and rejected."""
+WRONG_RESULTS = frozenset(
+    [Reason.OVER_BUDGET, Reason.NOT_FINITE, Reason.WRONG_SHAPE, Reason.NOT_REPEATABLE]
+)
+"""What outputs say against a change."""
+
 
 class PlaceKind(StrEnum):
     """What a part of the step is, for whoever proposes."""

@@ -13,8 +13,8 @@ from types import FunctionType
 from typing import Any
 
 from kernel_compass.records.trial import Reason
-from kernel_compass.validation.cheats import Cheat, Function, honest
-from kernel_compass.validation.trial_problem import TrialProblem
+from kernel_compass.validation.cheat_parts import Cheat, Function, honest
+from kernel_compass.validation.self_test_problem import SelfTestProblem
 
 _STAYS_S = 120.0
 """Longer than a judgement takes; it ends before, when the cheat is undone."""
@@ -22,10 +22,10 @@ _ended = threading.Event()
 _COMPILER = "torch._inductor.async_compile"
 
 
-def _starts(start: Callable[[Any], Any]) -> Callable[[Any, TrialProblem], Function]:
+def _starts(start: Callable[[Any], Any]) -> Callable[[Any, SelfTestProblem], Function]:
     """The honest result; its first call starts a thread."""
 
-    def make(torch: Any, problem: TrialProblem) -> Function:
+    def make(torch: Any, problem: SelfTestProblem) -> Function:
         right = honest(torch, problem)
         started: list[Any] = []
         _ended.clear()
@@ -94,7 +94,7 @@ def _a_librarys_timer(_: Any) -> None:
     timer.record_call()
 
 
-def _by_the_compilers_pool(torch: Any, problem: TrialProblem) -> Function:
+def _by_the_compilers_pool(torch: Any, problem: SelfTestProblem) -> Function:
     """Every call is done by a thread that the compiler's own code starts and keeps."""
     right, module = honest(torch, problem), import_module(_COMPILER)
     own = ThreadPoolExecutor(1)

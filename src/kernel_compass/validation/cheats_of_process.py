@@ -24,23 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kernel_compass.records.trial import Reason
-from kernel_compass.validation.cheats import Cheat, Function, honest
-from kernel_compass.validation.trial_problem import TrialProblem
-
-
-def _then(act: Callable[[Any], Any]) -> Callable[[Any, TrialProblem], Function]:
-    """The honest result, with an act beside it: `act(torch)`."""
-
-    def make(torch: Any, problem: TrialProblem) -> Function:
-        right = honest(torch, problem)
-
-        def function(x: Any, w: Any) -> Any:
-            act(torch)
-            return right(x, w)
-
-        return function
-
-    return make
+from kernel_compass.validation.cheat_parts import Cheat, Function, honest, then
+from kernel_compass.validation.self_test_problem import SelfTestProblem
 
 
 def _set(holder: Any, name: str, value: Any) -> Cheat:
@@ -52,12 +37,12 @@ def _set(holder: Any, name: str, value: Any) -> Cheat:
         setattr(holder, name, true)
 
     return Cheat(
-        label, _then(lambda t: setattr(holder, name, value)), frozenset([Reason.PATCHED]), undo=undo
+        label, then(lambda t: setattr(holder, name, value)), frozenset([Reason.PATCHED]), undo=undo
     )
 
 
-def _kept_by(key_of: Callable[[Any], Any]) -> Callable[[Any, TrialProblem], Function]:
-    def make(torch: Any, problem: TrialProblem) -> Function:
+def _kept_by(key_of: Callable[[Any], Any]) -> Callable[[Any, SelfTestProblem], Function]:
+    def make(torch: Any, problem: SelfTestProblem) -> Function:
         right, kept = honest(torch, problem), {}
 
         def function(x: Any, w: Any) -> Any:
@@ -75,7 +60,7 @@ def _content(tensor: Any) -> str:
     return hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
-def _from_frames(torch: Any, problem: TrialProblem) -> Function:
+def _from_frames(torch: Any, problem: SelfTestProblem) -> Function:
     def function(x: Any, w: Any) -> Any:
         frame: Any = sys._getframe()
         while frame is not None:
@@ -89,7 +74,7 @@ def _from_frames(torch: Any, problem: TrialProblem) -> Function:
     return function
 
 
-def _from_the_collector(torch: Any, problem: TrialProblem) -> Function:
+def _from_the_collector(torch: Any, problem: SelfTestProblem) -> Function:
     def function(x: Any, w: Any) -> Any:
         shape = (*x.shape[:2], w.shape[1])
         for one in gc.get_objects():
@@ -100,12 +85,12 @@ def _from_the_collector(torch: Any, problem: TrialProblem) -> Function:
     return function
 
 
-def _by_a_pool(torch: Any, problem: TrialProblem) -> Function:
+def _by_a_pool(torch: Any, problem: SelfTestProblem) -> Function:
     right, pool = honest(torch, problem), ThreadPoolExecutor(1)
     return lambda x, w: pool.submit(right, x, w).result()
 
 
-def _by_a_process(torch: Any, problem: TrialProblem) -> Function:
+def _by_a_process(torch: Any, problem: SelfTestProblem) -> Function:
     right = honest(torch, problem)
 
     def function(x: Any, w: Any) -> Any:
@@ -115,7 +100,7 @@ def _by_a_process(torch: Any, problem: TrialProblem) -> Function:
     return function
 
 
-def _replays_later(torch: Any, problem: TrialProblem) -> Function:
+def _replays_later(torch: Any, problem: SelfTestProblem) -> Function:
     right, calls, kept = honest(torch, problem), [0], {}
 
     def function(x: Any, w: Any) -> Any:
@@ -173,7 +158,7 @@ def _restore_module(torch: Any) -> None:
     sys.modules["math"] = math
 
 
-def _patched_problem(torch: Any, problem: TrialProblem) -> Function:
+def _patched_problem(torch: Any, problem: SelfTestProblem) -> Function:
     def function(x: Any, w: Any) -> Any:
         problem.gate = lambda outputs, expected: None  # type: ignore[method-assign]
         return x
@@ -195,7 +180,7 @@ def _forbids_tf32(torch: Any) -> None:
 
 
 def _state(name: str, act: Callable[[Any], Any], undo: Callable[[Any], Any]) -> Cheat:
-    return Cheat(name, _then(act), frozenset([Reason.CHANGES_STATE]), undo=undo)
+    return Cheat(name, then(act), frozenset([Reason.CHANGES_STATE]), undo=undo)
 
 
 def _nothing(*_: Any) -> None:
@@ -238,7 +223,7 @@ PROCESS_CHEATS: tuple[Cheat, ...] = (
     _set(secrets, "randbits", lambda bits: 1),
     Cheat(
         "replaces a module",
-        _then(_replaces_module),
+        then(_replaces_module),
         frozenset([Reason.PATCHED]),
         undo=_restore_module,
     ),

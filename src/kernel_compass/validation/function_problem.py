@@ -9,12 +9,13 @@ from typing import Any
 from kernel_compass.errors import UsageError
 from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemWorkload
 from kernel_compass.validation import output_gate
-from kernel_compass.validation.judging import GateFinding, Tensors
+from kernel_compass.validation.judge_contracts import GateFinding, Tensors
 from kernel_compass.validation.op_record import has_products
-from kernel_compass.validation.sensitivity import noise_of, undecided_places
+from kernel_compass.validation.sensitivity import TF32, noise_of, noise_of_changed, undecided_places
 
 FEW_OUTPUTS = 64
 """The baseline's error on fewer is no measure of what rounding costs."""
+SHORT = ("bfloat16", "float16")
 MOST_VARIANTS = 4
 """Other workloads that a candidate is tried at beside its own."""
 
@@ -68,6 +69,7 @@ class FunctionProblem:
         self._device = device
         self._also = tuple(also)
         self._products: bool | None = None
+        self._on_cpu = self._torch.device(device).type == "cpu"
 
     def variants(self, workload: ProblemWorkload) -> Sequence[ProblemWorkload]:
         """Sizes named for it, or the problem's other workloads."""
@@ -79,7 +81,9 @@ class FunctionProblem:
         generator = self._torch.Generator(self._device).manual_seed(seed)
         return self._functions.inputs(dict(workload.values), generator)
 
-    def expected(self, _workload: ProblemWorkload, inputs: Tensors) -> output_gate.Reference:
+    def expected(
+        self, _workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+    ) -> output_gate.Reference | None:
         """The reference in float64, beside what rounding costs the baseline."""
         exact = self._outputs(self.exact(inputs), "reference")
         ours = self._outputs(self.baseline(inputs), "baseline")
@@ -89,12 +93,28 @@ class FunctionProblem:
         )
         if self._products is None:
             self._products = has_products(self._torch, lambda: self.baseline(inputs))
-        noise = 0.0
-        if any(one.numel() < FEW_OUTPUTS for one in exact):
-            noise = noise_of(
-                self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
-            )
-        return output_gate.reference(exact, ours, self._budget, places, self._products, noise)
+        again = (
+            self._torch,
+            lambda changed: self._outputs(self.exact(changed), ""),
+            inputs,
+            exact,
+        )
+        noise: float | None = 0.0
+        if slack is not None:
+            noise = noise_of_changed(*again, slack, self._rounding())
+        elif any(one.numel() < FEW_OUTPUTS for one in exact):
+            noise = noise_of(*again)
+        if noise is None:
+            return None
+        may_use_tf32 = self._products and not self._on_cpu
+        return output_gate.reference(exact, ours, self._budget, places, may_use_tf32, noise)
+
+    def _rounding(self) -> dict[str, float]:
+        """Of operands on their way into products; 16-bit ones may be scaled, and rounded again."""
+        if not self._products:
+            return {}
+        finest = {name: self._torch.finfo(getattr(self._torch, name)).eps for name in SHORT}
+        return finest if self._on_cpu else {**finest, "float32": TF32}
 
     def exact(self, inputs: Tensors) -> Any:
         """The reference's outputs."""

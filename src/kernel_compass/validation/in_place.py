@@ -9,6 +9,10 @@ from typing import Any
 from kernel_compass.validation.guards import base_of, overlaps
 
 NEW_VALUES = "new values"
+MOST_CHOICES = 4
+"""Distinct values of a mask or a table of constants: scaled, it would be another kind of thing."""
+LOOKED_AT = 4096
+"""Elements, at a tensor's beginning."""
 
 
 def silently(torch: Any, tensor: Any, new: Any) -> bool:
@@ -36,6 +40,24 @@ def scaled(tensor: Any, factor: float) -> Any:
     made = real.new_empty_strided(real.shape, real.stride())
     made.copy_(real.float() * factor if real.element_size() < 8 else real * factor)
     return made.expand(tensor.shape) if made.shape != tensor.shape else made
+
+
+def shifted(tensor: Any, amount: float) -> Any:
+    """The same layout with values that lie elsewhere; infinite ones and NaN stay."""
+    real = base_of(tensor)
+    made = real.new_empty_strided(real.shape, real.stride())
+    made.copy_(real.double() + amount)
+    return made.expand(tensor.shape) if made.shape != tensor.shape else made
+
+
+def is_data(torch: Any, tensor: Any) -> bool:
+    """Whether it holds numbers that could be others: no index, no mask, no handful of constants."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.dtype.is_floating_point:
+        return False
+    if tensor.layout is not torch.strided or overlaps(base_of(tensor)):
+        return False
+    some = base_of(tensor).flatten()[:LOOKED_AT].double()
+    return int(some[some.isfinite()].unique().numel()) > MOST_CHOICES
 
 
 def _quarters_swapped(tensor: Any) -> Any | None:

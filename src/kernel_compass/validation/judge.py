@@ -12,13 +12,7 @@ from typing import Any
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.judge_builds import built, draw_inputs
-from kernel_compass.validation.judge_correct import right
-from kernel_compass.validation.judge_elsewhere import right_at_other_scales, right_elsewhere
-from kernel_compass.validation.judge_follows import follows, works_at_every_call
-from kernel_compass.validation.judge_honest import is_new, leaves_nothing
-from kernel_compass.validation.judge_repeats import keeps_inside, repeats
-from kernel_compass.validation.judged_trial import Rejected, Trial
-from kernel_compass.validation.judging import (
+from kernel_compass.validation.judge_contracts import (
     Effort,
     GateFinding,
     JudgedProblem,
@@ -26,6 +20,12 @@ from kernel_compass.validation.judging import (
     Machine,
     Runner,
 )
+from kernel_compass.validation.judge_correct import right
+from kernel_compass.validation.judge_elsewhere import right_elsewhere, right_with_other_data
+from kernel_compass.validation.judge_follows import follows, works_at_every_call
+from kernel_compass.validation.judge_honest import is_new, leaves_nothing
+from kernel_compass.validation.judge_repeats import keeps_inside, repeats
+from kernel_compass.validation.judge_session import Rejected, Session
 from kernel_compass.validation.watch import Watch
 
 
@@ -51,32 +51,32 @@ def judge(
         effort: how hard to look.
         declared_baseline: it says itself that it is the library the baseline uses.
     """
-    trial = Trial(torch, problem, workload, machine, watch, effort or Effort())
+    session = Session(torch, problem, workload, machine, watch, effort or Effort())
     try:
-        draw_inputs(trial)
+        draw_inputs(session)
         watch.also(problem=problem, machine=machine)
-        _judge_built(trial, built(trial, build), declared_baseline)
+        _judge_built(session, built(session, build), declared_baseline)
     except Rejected as no:
-        return _judgement(trial, no.reason, no.detail)
-    return _judgement(trial, None, trial.found.detail if trial.found else "")
+        return _judgement(session, no.reason, no.detail)
+    return _judgement(session, None, session.found.detail if session.found else "")
 
 
-def _judge_built(trial: Trial, runner: Runner, declared_baseline: bool) -> None:
+def _judge_built(session: Session, runner: Runner, declared_baseline: bool) -> None:
     """Steps 2 and 3, in the order in which the telling reason comes first."""
-    right(trial, runner)
-    follows(trial, runner)
-    repeats(trial, runner)
-    works_at_every_call(trial, runner)
-    keeps_inside(trial, runner)
-    right_elsewhere(trial, runner)
-    right_at_other_scales(trial, runner)
+    right(session, runner)
+    follows(session, runner)
+    repeats(session, runner)
+    works_at_every_call(session, runner)
+    keeps_inside(session, runner)
+    right_elsewhere(session, runner)
+    right_with_other_data(session, runner)
     if not declared_baseline:
-        is_new(trial, runner)
-    leaves_nothing(trial, runner)
+        is_new(session, runner)
+    leaves_nothing(session, runner)
 
 
-def _judgement(trial: Trial, reason: Reason | None, detail: str) -> Judgement:
-    worst = trial.found or GateFinding(None, "")
+def _judgement(session: Session, reason: Reason | None, detail: str) -> Judgement:
+    worst = session.found or GateFinding(None, "")
     return Judgement(
-        reason, detail, worst.fidelity_error_pct, worst.format_error_pct, tuple(trial.unseen)
+        reason, detail, worst.fidelity_error_pct, worst.format_error_pct, tuple(session.unseen)
     )

@@ -8,21 +8,21 @@ from typing import Any
 
 from kernel_compass.errors import KernelCompassError
 from kernel_compass.records.trial import Reason
-from kernel_compass.validation.judged_trial import Draw, Rejected, Trial, said
-from kernel_compass.validation.judging import Runner
+from kernel_compass.validation.judge_contracts import Runner
+from kernel_compass.validation.judge_session import Draw, Rejected, Session, said
 
 PUBLIC_SEED = 0
 """What everybody can guess; the others are drawn when the candidate is built."""
 
 
-def draw_inputs(trial: Trial) -> None:
+def draw_inputs(session: Session) -> None:
     """Inputs of the public seed and of secret ones, before the candidate is there."""
-    seeds = [PUBLIC_SEED, *(secrets.randbits(30) + 1 for _ in range(trial.effort.seeds))]
-    trial.draws = [trial.drawn(trial.workload, seed) for seed in seeds]
-    with trial.draws[0].sealed.opened() as expected:
-        trial.sizes = _sizes(trial.torch, trial.draws[0].inputs, expected)
+    seeds = [PUBLIC_SEED, *(secrets.randbits(30) + 1 for _ in range(session.effort.seeds))]
+    session.draws = [session.drawn(session.workload, seed) for seed in seeds]
+    with session.draws[0].sealed.opened() as expected:
+        session.sizes = _sizes(session.torch, session.draws[0].inputs, expected)
         del expected
-    always = set.intersection(*(_controls_passed(draw) for draw in trial.draws))
+    always = set.intersection(*(_controls_passed(draw) for draw in session.draws))
     if always:
         raise Rejected(
             Reason.NO_BETTER_THAN_ZEROS,
@@ -31,7 +31,7 @@ def draw_inputs(trial: Trial) -> None:
         )
 
 
-def built(trial: Trial, build: Callable[[], Runner]) -> Runner:
+def built(session: Session, build: Callable[[], Runner]) -> Runner:
     """The candidate, and whether loading it left all else alone."""
     try:
         runner = build()
@@ -41,7 +41,7 @@ def built(trial: Trial, build: Callable[[], Runner]) -> Runner:
         raise Rejected(Reason.OUT_OF_MEMORY, said(error)) from error
     except Exception as error:
         raise Rejected(Reason.BUILD_FAILED, said(error)) from error
-    trial.left_alone()
+    session.left_alone()
     return runner
 
 

@@ -1,58 +1,121 @@
-"""Step 2, elsewhere: other sizes, and operands of other magnitudes."""
+"""Step 2, elsewhere: other sizes, operands of other magnitudes, and far from zero."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
+from kernel_compass.validation.found import Found
 from kernel_compass.validation.guards import guard_all
-from kernel_compass.validation.in_place import scaled
-from kernel_compass.validation.judged_trial import NAN_BYTE, ZERO_BYTE, Draw, Rejected, Trial
-from kernel_compass.validation.judging import Runner
+from kernel_compass.validation.in_place import is_data, scaled, shifted
+from kernel_compass.validation.judge_contracts import Runner
+from kernel_compass.validation.judge_session import NAN_BYTE, ZERO_BYTE, Draw, Rejected, Session
 from kernel_compass.validation.outputs import flat
-from kernel_compass.validation.watch import Found
 
 SCALES = (1.0 / 64.0, 4.0)
 """Small inputs show what is added to them; large ones what overflows."""
+FAR_SCALES = {2.0**-12: 2.0**-10, 2.0**16: 0.0}
+"""With the slack of each: where float16 overflows, and where its numbers end; of types with eight
+bits of exponent and more. Of small inputs a few units beside 1 may be lost: tanh from exp."""
+WIDE = frozenset(("float32", "bfloat16", "float64"))
+DEVIATIONS = {"float64": 2.0**20, "float32": 2.0**10, "float16": 2.0**6, "bfloat16": 2.0**3}
+"""How far from zero data is moved, in its standard deviations: E[x^2] - E[x]^2 loses that number's
+square of the arithmetic's precision, two passes or Welford's sums the number itself. Of 16-bit
+types as far as leaves four bits of the data."""
+UNIT = {"float64": 2.0**-53}
+"""Of arithmetic; 2^-24 for all others, which sum in float32."""
+STABLE = 8.0
+"""Units, times the deviations, that a stable sum may lose."""
 
 
-def right_elsewhere(trial: Trial, runner: Runner) -> None:
+@dataclass(frozen=True)
+class _Changed:
+    """Inputs that a problem did not draw."""
+
+    what: str
+    """`With inputs 4 times as large`."""
+    inputs: dict[str, Any]
+    slack: float | None = None
+    """See `JudgedProblem.expected`; `None` = the problem's own allowance holds."""
+
+
+def right_elsewhere(session: Session, runner: Runner) -> None:
     """Other sizes that the same candidate must be right for."""
-    for variant in trial.problem.variants(trial.workload):
-        draw = trial.drawn(variant, secrets.randbits(30) + 1)
-        given, guards = guard_all(trial.torch, draw.inputs, NAN_BYTE)
+    for variant in session.problem.variants(session.workload):
+        draw = session.drawn(variant, secrets.randbits(30) + 1)
+        given, guards = guard_all(session.torch, draw.inputs, NAN_BYTE)
         try:
-            outputs = trial.called(runner, given)
+            outputs = session.called(runner, given)
         except Rejected as no:
             raise _rejected_at(variant, no.detail) from no
-        trial.untouched(draw, given, guards)
+        session.untouched(draw, given, guards)
         finding = draw.gate(outputs)
         if finding.reason is not None:
             raise _rejected_at(variant, finding.detail)
 
 
-def right_at_other_scales(trial: Trial, runner: Runner) -> None:
-    """Operands of another size: a wrong epsilon, a sum that overflows, a clamp show."""
-    for scale in SCALES:
-        changed = _at_scale(trial, scale)
-        baseline, _ = guard_all(trial.torch, changed.inputs, ZERO_BYTE)
-        theirs = flat(trial.torch, trial.problem.baseline(baseline))
-        if isinstance(theirs, Found) or changed.gate(theirs).reason is not None:
-            continue  # nobody is right here
-        given, _ = guard_all(trial.torch, changed.inputs, NAN_BYTE)
-        finding = changed.gate(trial.called(runner, given))
+def right_with_other_data(session: Session, runner: Runner) -> None:
+    """Operands of another size, or far from zero: wrong epsilons, sums that overflow or cancel.
+
+    Only where the baseline is right, and where rounding the operands does not decide the result.
+    """
+    for changed in _changes(session):
+        draw = _draw(session, changed)
+        if draw is None or not _baseline_is_right(session, draw):
+            continue
+        given, _ = guard_all(session.torch, draw.inputs, NAN_BYTE)
+        finding = draw.gate(session.called(runner, given))
         if finding.reason is not None:
-            detail = f"With inputs {scale:g} times as large: {finding.detail}"
-            raise Rejected(Reason.WRONG_ELSEWHERE, detail)
+            raise Rejected(Reason.WRONG_ELSEWHERE, f"{changed.what}: {finding.detail}")
 
 
-def _at_scale(trial: Trial, scale: float) -> Draw:
-    inputs = dict(trial.draws[1].inputs)
-    for name, value in trial.rest(inputs).items():
-        if isinstance(value, trial.torch.Tensor) and value.dtype.is_floating_point:
-            inputs[name] = scaled(value, scale)
-    return trial.of(trial.workload, inputs)
+def _changes(session: Session) -> Iterator[_Changed]:
+    torch, inputs = session.torch, session.draws[1].inputs
+    data = {n: v for n, v in session.rest(inputs).items() if is_data(torch, v)}
+    for scale in SCALES:
+        others = {name: scaled(value, scale) for name, value in data.items()}
+        if others:
+            yield _Changed(f"With inputs {scale:g} times as large", {**inputs, **others})
+    wide = {name: value for name, value in data.items() if _kind(value) in WIDE}
+    for scale, slack in FAR_SCALES.items() if wide else ():
+        others = {name: scaled(value, scale) for name, value in wide.items()}
+        yield _Changed(f"With inputs {scale:g} times as large", {**inputs, **others}, slack)
+    far = {name: value for name, value in data.items() if _kind(value) in DEVIATIONS}
+    if far:
+        name = max(far, key=lambda one: int(far[one].numel()))
+        yield _far_from_zero(inputs, name)
+
+
+def _far_from_zero(inputs: dict[str, Any], name: str) -> _Changed:
+    """The largest operand moved away from zero; it stays of one sign where it was."""
+    value = inputs[name]
+    known = value[value.isfinite()].double()
+    kind, mean = _kind(value), float(known.mean())
+    deviations = DEVIATIONS[kind]
+    amount = deviations * float(known.std()) * (-1.0 if mean < 0 and float(known.max()) <= 0 else 1)
+    moved = {**inputs, name: shifted(value, amount)}
+    slack = STABLE * deviations * UNIT.get(kind, 2.0**-24)
+    return _Changed(f"With {name} moved {deviations:g} deviations from zero", moved, slack)
+
+
+def _draw(session: Session, changed: _Changed) -> Draw | None:
+    if changed.slack is None:
+        return session.of(session.workload, changed.inputs)
+    return session.of_changed(session.workload, changed.inputs, changed.slack)
+
+
+def _baseline_is_right(session: Session, draw: Draw) -> bool:
+    given, _ = guard_all(session.torch, draw.inputs, ZERO_BYTE)
+    theirs = flat(session.torch, session.problem.baseline(given))
+    return not isinstance(theirs, Found) and draw.gate(theirs).reason is None
+
+
+def _kind(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _rejected_at(variant: ProblemWorkload, detail: str) -> Rejected:

@@ -9,28 +9,28 @@ from typing import Any
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.guards import guard_all
 from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
-from kernel_compass.validation.judged_trial import NAN_BYTE, Rejected, Trial
-from kernel_compass.validation.judging import GateFinding, Runner
+from kernel_compass.validation.judge_contracts import GateFinding, Runner
+from kernel_compass.validation.judge_session import NAN_BYTE, Rejected, Session
 from kernel_compass.validation.op_record import is_operation, work_of
 from kernel_compass.validation.outputs import all_same
 
 ROUNDS = 2
 
 
-def follows(trial: Trial, runner: Runner) -> None:
+def follows(session: Session, runner: Runner) -> None:
     """Results follow inputs that are changed in place, under the same objects and addresses."""
-    given, _ = guard_all(trial.torch, trial.draws[1].inputs, NAN_BYTE)
-    state = trial.prepared(runner, given)
-    before = [o.clone() for o in trial.ran(runner, state, given)]
+    given, _ = guard_all(session.torch, session.draws[1].inputs, NAN_BYTE)
+    state = session.prepared(runner, given)
+    before = [o.clone() for o in session.ran(runner, state, given)]
     for change in (NEW_VALUES, *REORDERINGS):
-        if not trial.changed_in_place(given, trial.draws[-1], change):
+        if not session.changed_in_place(given, session.draws[-1], change):
             continue
-        changed = trial.of(trial.workload, given)
+        changed = session.of(session.workload, given)
         if changed.gate(before).reason is None:
             continue  # the change does not show in the result
-        outputs = trial.ran(runner, state, given)
+        outputs = session.ran(runner, state, given)
         finding = changed.gate(outputs)
-        is_stale = all_same(trial.torch, outputs, before)
+        is_stale = all_same(session.torch, outputs, before)
         before = [o.clone() for o in outputs]
         if finding.reason is not None:
             _reject_unless_unclear(finding, change, is_stale)
@@ -47,19 +47,19 @@ def _reject_unless_unclear(finding: GateFinding, change: str, is_stale: bool) ->
         raise Rejected(finding.reason or Reason.WRONG_RESULT, detail)
 
 
-def works_at_every_call(trial: Trial, runner: Runner) -> None:
+def works_at_every_call(session: Session, runner: Runner) -> None:
     """The same contents again cost the same operations, and late results follow new ones."""
-    inputs = trial.problem.inputs(trial.workload, secrets.randbits(30) + 1)
-    given, _ = guard_all(trial.torch, inputs, NAN_BYTE)
-    state = trial.prepared(runner, given)
-    trial.ran(runner, state, given)
-    saved = [_saved(trial, runner, state, given) for _ in range(ROUNDS)]
-    late = trial.of(trial.workload, given)
-    finding = late.gate(trial.ran(runner, state, given))
+    inputs = session.problem.inputs(session.workload, secrets.randbits(30) + 1)
+    given, _ = guard_all(session.torch, inputs, NAN_BYTE)
+    state = session.prepared(runner, given)
+    session.ran(runner, state, given)
+    saved = [_saved(session, runner, state, given) for _ in range(ROUNDS)]
+    late = session.of(session.workload, given)
+    finding = late.gate(session.ran(runner, state, given))
     if finding.reason is not None:
-        kept = trial.copies
-        trial.changed_in_place(given, trial.draws[-1], NEW_VALUES)
-        if all_same(trial.torch, trial.ran(runner, state, given), kept):
+        kept = session.copies
+        session.changed_in_place(given, session.draws[-1], NEW_VALUES)
+        if all_same(session.torch, session.ran(runner, state, given), kept):
             detail = f"From some call on it gives one result again and again: {finding.detail}"
             raise Rejected(Reason.STALE_RESULT, detail)
         raise Rejected(finding.reason, finding.detail)
@@ -71,30 +71,32 @@ def works_at_every_call(trial: Trial, runner: Runner) -> None:
         )
 
 
-def _saved(trial: Trial, runner: Runner, state: Any, given: dict[str, Any]) -> Counter[str] | None:
+def _saved(
+    session: Session, runner: Runner, state: Any, given: dict[str, Any]
+) -> Counter[str] | None:
     """What a second call with the same new contents leaves out; `None` = nothing, or for no sake.
 
     Who does something else instead (compares, copies) has still left out what new contents need:
     two calls with new contents each go through it, so that taking turns is no memory.
     """
-    first, again = (_work(trial, runner, state, given, is_new) for is_new in (True, False))
+    first, again = (_work(session, runner, state, given, is_new) for is_new in (True, False))
     if again <= first:
         return first - again
     lost = Counter({name: n for name, n in (first - again).items() if is_operation(name)})
     if not lost:
         return None
-    others = [_work(trial, runner, state, given, True) for _ in "ab"]
+    others = [_work(session, runner, state, given, True) for _ in "ab"]
     return lost if all(lost <= other for other in others) else None
 
 
 def _work(
-    trial: Trial, runner: Runner, state: Any, given: dict[str, Any], is_new: bool
+    session: Session, runner: Runner, state: Any, given: dict[str, Any], is_new: bool
 ) -> Counter[str]:
     """Of one call, with new contents in the same places or with those that are there."""
-    rest = trial.rest(given)
+    rest = session.rest(given)
     if is_new:
-        new = trial.problem.inputs(trial.workload, secrets.randbits(30) + 1)
+        new = session.problem.inputs(session.workload, secrets.randbits(30) + 1)
         for name, value in rest.items():
-            if isinstance(value, trial.torch.Tensor) and new[name].shape == value.shape:
-                silently(trial.torch, value, new[name])
-    return work_of(trial.torch, lambda: runner.run(state, rest))
+            if isinstance(value, session.torch.Tensor) and new[name].shape == value.shape:
+                silently(session.torch, value, new[name])
+    return work_of(session.torch, lambda: runner.run(state, rest))

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from kernel_compass.dispatch_mode import without_compiler
+
 _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
 """Operations that compute nothing."""
 _PYTHON = sysconfig.get_paths()["stdlib"]
@@ -39,6 +41,7 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
         return None
     found: list[tuple[str, tuple[Any, ...]]] = []
 
+    @without_compiler
     class Record(mode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -104,6 +107,7 @@ def filled_allocations(value: float) -> Iterator[None]:
     """What is allocated without being written holds this value: floating-point tensors only."""
     mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
+    @without_compiler
     class Fill(mode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.error_shape import is_coarse
-from kernel_compass.validation.judging import GateFinding
+from kernel_compass.validation.judge_contracts import GateFinding
 
 ROUNDING = {"bfloat16": 4e-3, "float16": 1e-3, "float32": 5e-5, "float64": 1e-9}
 """Relative Frobenius error that a type explains: 16 bits by the rounding of inputs and outputs
@@ -74,7 +74,7 @@ def reference(
         baseline: outputs of the baseline on the same inputs.
         budget: relative error, 0.03 = 3 %.
         undecided: see `Reference`.
-        products: matrix products or convolutions are part of it.
+        products: matrix products or convolutions are part of it, on a device that has TF32.
         noise: relative error that rounding the inputs once more makes; of few outputs the
             baseline's own error may be small by chance.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel_compass.records.trial import Reason
-from kernel_compass.validation.watch import Found
+from kernel_compass.validation.found import Found
 
 
 def flat(torch: Any, outputs: Any) -> list[Any] | Found:

@@ -82,8 +82,15 @@ def _backends(torch: Any) -> Iterator[tuple[str, Any]]:
 def _overrides(torch: Any) -> tuple[str, ...]:
     """Registrations of Python functions for torch's own operations."""
     found = getattr(torch.library, "_impls", ())
-    aten = (name for name in found if name.startswith("aten/"))
-    return tuple(sorted(n for n in aten if not n.endswith(_NOT_RUN)))
+    if not _registered or _registered[0] != found:  # thousands of names: gone through once
+        aten = (name for name in found if name.startswith("aten/"))
+        kept = tuple(sorted(n for n in aten if not n.endswith(_NOT_RUN)))
+        _registered[:] = [frozenset(found), kept]
+    return tuple(_registered[1])
+
+
+_registered: list[Any] = []
+"""All registrations that were seen last, and those of them that count."""
 
 
 def _module_hooks() -> tuple[int, ...]:

@@ -8,14 +8,23 @@ from typing import Any
 
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation import judge as judge_module
-from kernel_compass.validation import trial_problem
-from kernel_compass.validation.cheats import CHEATS, Cheat, FunctionRunner, honest
+from kernel_compass.validation import self_test_problem
+from kernel_compass.validation.cheat_parts import Cheat, FunctionRunner, honest
 from kernel_compass.validation.cheats_by_threads import THREAD_CHEATS
+from kernel_compass.validation.cheats_of_conduct import CONDUCT_CHEATS
+from kernel_compass.validation.cheats_of_memory import MEMORY_CHEATS
 from kernel_compass.validation.cheats_of_process import PROCESS_CHEATS
-from kernel_compass.validation.judging import Effort, Judgement, Machine
+from kernel_compass.validation.cheats_of_results import RESULT_CHEATS
+from kernel_compass.validation.judge_contracts import Effort, Judgement, Machine
 from kernel_compass.validation.watch import Watch
 
-ALL_CHEATS = (*CHEATS, *PROCESS_CHEATS, *THREAD_CHEATS)
+ALL_CHEATS = (
+    *RESULT_CHEATS,
+    *MEMORY_CHEATS,
+    *CONDUCT_CHEATS,
+    *PROCESS_CHEATS,
+    *THREAD_CHEATS,
+)
 """What is staged, as far as the device can."""
 EFFORT = Effort(seeds=2, repeats=40, repeat_s=30.0)
 """All repeats, on a busy machine too: one cheat in it is wrong at every seventeenth call."""
@@ -77,7 +86,7 @@ def self_test(
 
 
 def _judged(torch: Any, machine: Machine, make: Any, cheat: Cheat | None = None) -> Judgement:
-    problem = trial_problem.TrialProblem(torch, "cuda" if machine.kind == "cuda" else "cpu")
+    problem = self_test_problem.SelfTestProblem(torch, "cuda" if machine.kind == "cuda" else "cpu")
     watch = Watch(torch, machine.carve_out_bytes)
     try:
         return judge_module.judge(

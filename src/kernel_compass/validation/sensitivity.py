@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernel_compass.validation.judging import Tensors
+from kernel_compass.validation.judge_contracts import Tensors
 
 ARITHMETIC = 2.0**-23
 """Sums are kept in float32 at least, whatever the inputs are."""
 DRAWS = 8
 """A tie of two is broken the same way in all of them once in 256 times."""
+TF32 = 2.0**-11
+"""What a float32 operand of a product is rounded to on a GPU's matrix units."""
+MOST_NOISE = 0.02
+"""Of a result with changed inputs: beyond it, who is right is decided by rounding."""
 UNITS = 4.0
 """Noise in units of an input's last place: a few roundings on the way."""
 
@@ -51,10 +55,20 @@ def noise_of(
     exact: Callable[[Tensors], Sequence[Any]],
     inputs: Tensors,
     outputs: Sequence[Any],
+    rounding: Mapping[str, float] | None = None,
 ) -> float:
-    """Relative error that the inputs' own rounding makes: the largest of all outputs'."""
+    """Relative error that the inputs' own rounding makes: the largest of all outputs'.
+
+    Args:
+        torch: the module.
+        exact: the reference.
+        inputs: what it was called with.
+        outputs: what it gave.
+        rounding: of inputs by type, where it is coarser than arithmetic's: 2^-11 of `float32`.
+    """
     worst = 0.0
-    for one, other in zip(outputs, exact(_shaken(torch, inputs, 0, ARITHMETIC)), strict=True):
+    changed = _shaken(torch, inputs, 0, ARITHMETIC, rounding or {})
+    for one, other in zip(outputs, exact(changed), strict=True):
         known = one.isfinite() & other.isfinite()
         if one.dtype.is_floating_point and bool(known.any()):
             size = float(one[known].norm())
@@ -62,7 +76,26 @@ def noise_of(
     return worst
 
 
-def _shaken(torch: Any, inputs: Tensors, seed: int, most: float = 1.0) -> dict[str, Any]:
+def noise_of_changed(
+    torch: Any,
+    exact: Callable[[Tensors], Sequence[Any]],
+    inputs: Tensors,
+    outputs: Sequence[Any],
+    slack: float,
+    rounding: Mapping[str, float] | None = None,
+) -> float | None:
+    """The same of inputs that no problem drew, `slack` at least; `None` = they tell nothing."""
+    noise = noise_of(torch, exact, inputs, outputs, rounding)
+    return None if noise > MOST_NOISE else max(noise, slack)
+
+
+def _shaken(
+    torch: Any,
+    inputs: Tensors,
+    seed: int,
+    most: float = 1.0,
+    rounding: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
     changed = {}
     for name, value in inputs.items():
         changed[name] = value
@@ -72,6 +105,8 @@ def _shaken(torch: Any, inputs: Tensors, seed: int, most: float = 1.0) -> dict[s
             noise = torch.randn(
                 wide.shape, generator=generator, dtype=wide.dtype, device=wide.device
             )
-            unit = UNITS * min(most, torch.finfo(value.dtype).eps) / 2
+            kind = str(value.dtype).removeprefix("torch.")
+            known = (rounding or {}).get(kind, min(most, torch.finfo(value.dtype).eps))
+            unit = UNITS * known / 2
             changed[name] = torch.where(wide.isfinite(), wide * (1.0 + unit * noise), wide)
     return changed

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 from weakref import ref
@@ -308,13 +309,19 @@ class _SideStream(AbstractContextManager[None]):
     def __enter__(self) -> None:
         cuda = torch_library().cuda
         self._stack = ExitStack()
-        self._side = cuda.Stream()
+        self._side = _side_stream(cuda.current_device())
         self._side.wait_stream(cuda.current_stream())
         self._stack.enter_context(cuda.stream(self._side))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         torch_library().cuda.current_stream().wait_stream(self._side)
+
+
+@cache
+def _side_stream(device: int) -> Any:
+    """One for all: cuBLAS keeps a workspace for every stream that it was used on."""
+    return torch_library().cuda.Stream(device)
 
 
 def _random_states() -> list[tuple[Callable[[Any], None], Any]]:

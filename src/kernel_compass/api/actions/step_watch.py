@@ -12,6 +12,7 @@ from typing import Any
 
 from kernel_compass.api.actions.freed_originals import tensors_in
 from kernel_compass.api.actions.patching import Layer
+from kernel_compass.dispatch_mode import without_compiler
 from kernel_compass.kernels.library import torch_library
 
 _SYNCS = frozenset(["aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"])
@@ -61,6 +62,7 @@ def watching(found: Watched) -> Iterator[None]:
 def _kind() -> Callable[[Watched], Any]:
     base = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
+    @without_compiler
     class Watch(base):  # type: ignore[misc, valid-type]
         """Looks at every operator, and changes nothing."""
 

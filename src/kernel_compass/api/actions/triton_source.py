@@ -12,6 +12,10 @@ OPTIONS = frozenset(["num_warps", "num_stages", "num_ctas", "maxnreg"])
 """Of a launch, beside the meta-parameters of the kernel."""
 _TIED = (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift)
 _GRID = ("program_id", "num_programs")
+_NUMBER = frozenset([""])
+"""The taint of a program's number."""
+_SHAPED = ("zeros", "full")
+"""Their first argument is a shape: it says nothing of the values."""
 
 
 @cache
@@ -72,7 +76,7 @@ class _Taints(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        name = _called(node)
         if name not in ("load", "store", "arange", "where", "range", *_GRID):
             self._meet([*node.args, *(one.value for one in node.keywords)])
 
@@ -83,13 +87,15 @@ class _Taints(ast.NodeVisitor):
                 self.of[one.id] = self.of.get(one.id, frozenset()) | found
 
     def _taint(self, node: ast.AST) -> frozenset[str]:
-        found: frozenset[str] = frozenset()
-        for one in ast.walk(node):
-            if isinstance(one, ast.Name):
-                found |= self.of.get(one.id, frozenset())
-            elif isinstance(one, ast.Attribute) and one.attr in _GRID:
-                found |= {""}  # a program's number
-        return found
+        if isinstance(node, ast.Name):
+            return self.of.get(node.id, frozenset())
+        name = _called(node)
+        if name in _GRID or name.startswith("atomic_"):  # a program's number, or a ticket like one
+            return _NUMBER
+        found = frozenset[str]().union(*(self._taint(one) for one in _parts(node, name)))
+        # What is read may be a program's number that a table holds; which parameters led to its
+        # place says nothing of it.
+        return found & _NUMBER if name == "load" else found
 
     def _meet(self, parts: list[ast.expr]) -> None:
         taints = [self._taint(one) for one in parts]
@@ -103,3 +109,17 @@ class _Taints(ast.NodeVisitor):
         for side in sides:
             if "" in side:
                 self.tied |= {name for other in sides if other is not side for name in other} - {""}
+
+
+def _called(node: ast.AST) -> str:
+    """The name that is called as an attribute, `tl.load`; of all else none."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return ""
+
+
+def _parts(node: ast.AST, called: str) -> list[ast.AST]:
+    """What an expression's value is made of."""
+    if isinstance(node, ast.Call) and called in _SHAPED:
+        return [*node.args[1:], *(one.value for one in node.keywords if one.arg != "shape")]
+    return list(ast.iter_child_nodes(node))

@@ -2,7 +2,8 @@
 
 A run belongs to the functions that its operators are called in, and to every module around them.
 Each of those is one proposal, up to the outermost: the larger one gains more and takes longer to
-compile. Modules of one class are compiled together.
+compile. Modules of one class are compiled together. Where a region holds products, torch can tune
+those as well: both modes are timed in the step, and the faster one is tried.
 """
 
 from __future__ import annotations
@@ -60,9 +61,7 @@ class Compiling:
             known = _at_most(parts)
             if target in compiled or (known is not None and whole and known < LEAST_SAVED * whole):
                 continue
-            found.append(_offer(view, target, parts, PLAIN))
-            if view.on_gpu and (target.module is not None or target.module_class is not None):
-                found.append(_offer(view, target, parts, TUNED))
+            found.append(_offer(view, target, parts))
         return found
 
 
@@ -121,7 +120,7 @@ def _at_most(parts: Sequence[_Part]) -> float | None:
     return total
 
 
-def _offer(view: StepView, target: StepTarget, parts: Sequence[_Part], mode: str) -> Offer:
+def _offer(view: StepView, target: StepTarget, parts: Sequence[_Part]) -> Offer:
     whole, at_most = total_us(view), _at_most(parts)
     time_us = sum(one.fraction * (one.place.time_us or 0.0) for one in parts)
     known = at_most is not None and all(one.place.time_us is not None for one in parts)
@@ -134,14 +133,17 @@ def _offer(view: StepView, target: StepTarget, parts: Sequence[_Part], mode: str
         evidence.append(f"each launch less saves {duration_text(view.launch_us)} at least")
     speedup = time_us / max(time_us - saves, 1e-9) if known and saves and time_us else None
     cost = COST_S + COST_OF_A_MODULE_S * _size(view, target)
-    if mode == TUNED:
-        products = sum(one.time_us or 0.0 for one in view.of(PlaceKind.PRODUCT))
+    configs = [_action(target, PLAIN)]
+    products = _products_us(view, target)
+    if view.on_gpu and products is not None:
+        configs.append(_action(target, TUNED))
         cost += TUNED_COST_S
         saves = None if saves is None else saves + TUNED_PRODUCTS * products
         evidence.append(f"its products tuned by torch: {TUNED_PRODUCTS:.0%} of their time")
+        evidence.append(f"modes {PLAIN} and {TUNED} are timed in the step first")
     share = time_us / whole if known and whole else _share(parts)
     proposal = StepProposal(
-        StepAction(StepActionKind.COMPILE_REGION, target, settings={"mode": mode}),
+        configs[0],
         f"{launches:.3g} short kernels a step become few: each reads and writes what the next one "
         "reads again.",
         tuple(evidence),
@@ -150,7 +152,33 @@ def _offer(view: StepView, target: StepTarget, parts: Sequence[_Part], mode: str
         saves,
         preconditions=("torch.compile takes it whole: no graph break", "its shapes stay"),
     )
-    return Offer(proposal, cost)
+    return Offer(proposal, cost, configs=tuple(configs) if len(configs) > 1 else ())
+
+
+def _action(target: StepTarget, mode: str) -> StepAction:
+    return StepAction(StepActionKind.COMPILE_REGION, target, settings={"mode": mode})
+
+
+def _products_us(view: StepView, target: StepTarget) -> float | None:
+    """Time of the products within a target; `None` = it holds none."""
+    roots = _roots(view.capture.modules, target)
+    times = [
+        one.time_us or 0.0
+        for one in view.of(PlaceKind.PRODUCT)
+        if any(_inside(name, root) for name in one.modules for root in roots)
+    ]
+    return sum(times) if times else None
+
+
+def _inside(name: str, root: str) -> bool:
+    return not root or name == root or name.startswith(f"{root}.")
+
+
+def _roots(classes: Mapping[str, str], target: StepTarget) -> list[str]:
+    """The modules that a target names."""
+    if target.module is not None:
+        return [target.module]
+    return [name for name, kind in classes.items() if kind == target.module_class]
 
 
 def _share(parts: Sequence[_Part]) -> float:
@@ -162,13 +190,6 @@ def _size(view: StepView, target: StepTarget) -> int:
     classes = view.capture.modules
     if target.function is not None:
         return 1
-    roots = [target.module] if target.module is not None else [
-        name for name, kind in classes.items() if kind == target.module_class
-    ][:1]  # fmt: skip
-    inside = {
-        kind
-        for root in roots
-        for name, kind in classes.items()
-        if not root or name == root or name.startswith(f"{root}.")
-    }
+    roots = _roots(classes, target)[:1]
+    inside = {kind for root in roots for name, kind in classes.items() if _inside(name, root)}
     return max(len(inside), 1)

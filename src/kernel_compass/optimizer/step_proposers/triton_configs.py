@@ -2,7 +2,8 @@
 
 The space is what its author could have written: sizes that are powers of two, a quarter to four
 times as large, other numbers of warps and stages; of a kernel with `@triton.autotune`, its choices.
-They are timed in the step, one process for all; the best goes through validation like any change.
+The loop times some of them in the step (`config_descent`); the best goes through validation like
+any change.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
+from kernel_compass.optimizer.config_descent import LAUNCH_OPTIONS
 from kernel_compass.optimizer.step_doors import Offer, StepView
 from kernel_compass.optimizer.step_proposers.predicting import evidence_of, saved_us
 from kernel_compass.records.contracts import Config
@@ -27,7 +29,6 @@ WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
 FACTORS = (1, 2, 0.5, 4, 0.25)
 LEAST_SIZE, MOST_SIZE = 16, 1 << 16
-LAUNCH_OPTIONS = frozenset(["num_warps", "num_stages", "num_ctas", "maxnreg"])
 
 
 class TritonConfigs:
@@ -50,7 +51,7 @@ class TritonConfigs:
             launch = next(o for o in view.capture.launches if o.index == place.launch)
             if launch.source_sha256 in done:
                 continue
-            configs = neighbours(launch)[: self._most]
+            configs = neighbours(launch)
             if not configs:
                 continue
             target = StepTarget(
@@ -72,7 +73,8 @@ class TritonConfigs:
                 saved_us(place, headroom),
                 preconditions=("its grid follows its configuration", "its results stay the same"),
             )
-            found.append(Offer(proposal, COST_OF_A_CONFIG_S * len(configs), configs=actions))
+            cost = COST_OF_A_CONFIG_S * min(len(configs), self._most)
+            found.append(Offer(proposal, cost, configs=actions))
         return found
 
 

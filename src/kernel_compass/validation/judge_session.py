@@ -10,14 +10,21 @@ from typing import Any
 from kernel_compass.errors import shortened
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
+from kernel_compass.validation.found import Found
 from kernel_compass.validation.guards import Guarded, guard_all
 from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
-from kernel_compass.validation.judging import Effort, GateFinding, JudgedProblem, Machine, Runner
+from kernel_compass.validation.judge_contracts import (
+    Effort,
+    GateFinding,
+    JudgedProblem,
+    Machine,
+    Runner,
+)
 from kernel_compass.validation.op_record import filled_allocations
 from kernel_compass.validation.outputs import all_same, flat
 from kernel_compass.validation.peeking import Audit, listening
 from kernel_compass.validation.sealing import Sealed
-from kernel_compass.validation.watch import Found, Watch
+from kernel_compass.validation.watch import Watch
 
 NAN_BYTE, ZERO_BYTE, ODD_BYTE = 0xFF, 0x00, 0x3C
 
@@ -51,7 +58,7 @@ class Draw:
 
 
 @dataclass
-class Trial:
+class Session:
     """What the steps share; each of them raises `Rejected`."""
 
     torch: Any
@@ -80,6 +87,15 @@ class Trial:
         """These inputs, as they are now."""
         sealed = Sealed(self.torch, self.problem.expected(workload, inputs))
         return Draw(inputs, sealed, self.problem)
+
+    def of_changed(
+        self, workload: ProblemWorkload, inputs: dict[str, Any], slack: float
+    ) -> Draw | None:
+        """Inputs that were made into others than the problem draws; `None` = they tell nothing."""
+        expected = self.problem.expected(workload, inputs, slack)
+        return (
+            None if expected is None else Draw(inputs, Sealed(self.torch, expected), self.problem)
+        )
 
     def keep_worst(self, finding: GateFinding) -> None:
         """Keep the finding with the largest error."""

@@ -55,8 +55,21 @@ class JudgedProblem(Protocol):
     def inputs(self, workload: ProblemWorkload, seed: int) -> dict[str, Any]:
         """Fresh random inputs, the same for the same seed."""
 
-    def expected(self, workload: ProblemWorkload, inputs: Tensors) -> Any:
-        """What `gate` compares with: computed in float64, before the candidate sees the inputs."""
+    def expected(
+        self, workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+    ) -> Any:
+        """What `gate` compares with: computed in float64, before the candidate sees the inputs.
+
+        Args:
+            workload: its sizes.
+            inputs: drawn by `inputs`, or changed.
+            slack: of inputs that were changed into others than the problem draws: the relative
+                error, beside the baseline's, that honest kernels may make with them. What rounding
+                the inputs does to the result is looked at as well.
+
+        Returns:
+            `None` where the changed inputs tell nothing: rounding alone makes another result.
+        """
 
     def gate(self, outputs: Sequence[Any], expected: Any) -> GateFinding:
         """Whether outputs are right."""

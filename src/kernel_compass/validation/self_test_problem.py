@@ -10,14 +10,15 @@ from typing import Any
 
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.validation import output_gate
-from kernel_compass.validation.judging import GateFinding, Tensors
+from kernel_compass.validation.judge_contracts import GateFinding, Tensors
+from kernel_compass.validation.sensitivity import TF32, noise_of_changed
 
 SIZES = {"batch": 3, "rows": 33, "depth": 48, "columns": 65}
 """None of them a multiple of a tile."""
 BUDGET = 0.03
 
 
-class TrialProblem:
+class SelfTestProblem:
     """`softmax(x @ w)`, `x (batch, rows, depth)`, `w (depth, columns)`, float32."""
 
     name = "softmax of a product"
@@ -54,9 +55,26 @@ class TrialProblem:
         x[..., 3] *= 3.0
         return {"x": x, "w": random(v["depth"], v["columns"]) / 4.0}
 
-    def expected(self, workload: ProblemWorkload, inputs: Tensors) -> output_gate.Reference:
+    def expected(
+        self, workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+    ) -> output_gate.Reference | None:
         """In float64."""
-        return output_gate.reference([self.exact(inputs)], [self.baseline(inputs)], BUDGET)
+        exact, tf32 = self.exact(inputs), self._device != "cpu"
+        noise: float | None = 0.0
+        if slack is not None:
+            noise = noise_of_changed(
+                self._torch,
+                lambda changed: [self.exact(changed)],
+                inputs,
+                [exact],
+                slack,
+                {"float32": TF32} if tf32 else None,
+            )
+        if noise is None:
+            return None
+        return output_gate.reference(
+            [exact], [self.baseline(inputs)], BUDGET, products=tf32, noise=noise
+        )
 
     def exact(self, inputs: Tensors) -> Any:
         """The reference."""

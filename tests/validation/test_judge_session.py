@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch")
 
 from kernel_compass.records.trial import Reason  # noqa: E402
-from kernel_compass.validation.cheats import FunctionRunner, honest  # noqa: E402
+from kernel_compass.validation.cheat_parts import FunctionRunner, honest  # noqa: E402
 from kernel_compass.validation.judge import judge  # noqa: E402
-from kernel_compass.validation.judging import Effort  # noqa: E402
+from kernel_compass.validation.judge_contracts import Effort  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.op_record import work_of  # noqa: E402
-from kernel_compass.validation.trial_problem import TrialProblem  # noqa: E402
+from kernel_compass.validation.self_test_problem import SelfTestProblem  # noqa: E402
 from kernel_compass.validation.watch import Watch  # noqa: E402
 
 
@@ -35,7 +35,7 @@ class Recording(CpuMachine):
 
 
 def test_operands_are_there_before_a_watched_call_and_results_after_it():
-    problem, seen = TrialProblem(torch), []
+    problem, seen = SelfTestProblem(torch), []
 
     def make():
         right = honest(torch, problem)
