@@ -17,10 +17,6 @@ NO_FINDING = {
         "partial sums in fp16",
     ): "a quarter of what rounding the fp16 output costs is allowed",
     ("rms_norm", "squares in fp16"): "the mean of squares is rounded to 2^-12; the output is too",
-    ("attention", "scores in bf16"): "within what rounding q, k and v to bf16 costs",
-    ("linear", "computed in tf32"): "torch's own float32 products may use TF32",
-    ("linear", "computed in fp16"): "has TF32's mantissa, and nothing overflows at these sizes",
-    ("layer_norm", "statistics in bf16"): "2^-9 of the mean and of the deviation, as the output",
     ("product", "accumulates in bf16"): "sixteen roundings, found at most sizes and not at all",
     ("product", "partial sums in bf16"): "a few roundings as the output's own, to bf16",
 }

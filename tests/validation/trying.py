@@ -10,7 +10,7 @@ from kernel_compass.validation.judge_contracts import Effort
 from kernel_compass.validation.machines import CpuMachine
 from kernel_compass.validation.watch import Watch
 
-QUICK = Effort(seeds=2, repeats=8, repeat_s=0.1, settle_s=0.001)
+QUICK = Effort(seeds=2, repeats=8, repeat_s=0.1, later=40, settle_s=0.001)
 
 
 def tried(problem_name, make, index=0, effort=QUICK):

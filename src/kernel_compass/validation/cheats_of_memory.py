@@ -90,6 +90,45 @@ def _does_a_little(torch: Any, problem: SelfTestProblem) -> Function:
     return function
 
 
+def _after_ninety(change: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any], Function]:
+    """Honest for more calls than a judge might be thought to make: `change(torch, x, w)` then."""
+
+    def make(torch: Any, problem: SelfTestProblem) -> Function:
+        right, calls = honest(torch, problem), [0]
+
+        def function(x: Any, w: Any) -> Any:
+            calls[0] += 1
+            return right(x, w) if calls[0] <= _NINETY else right(*change(torch, x, w))
+
+        return function
+
+    return make
+
+
+def _keeps_the_ninetieth(torch: Any, problem: SelfTestProblem) -> Function:
+    right, calls, kept = honest(torch, problem), [0], {}
+
+    def function(x: Any, w: Any) -> Any:
+        calls[0] += 1
+        if calls[0] <= _NINETY or x.shape not in kept:
+            kept[x.shape] = right(x, w)
+        return kept[x.shape].clone()
+
+    return function
+
+
+def _every_fiftieth(torch: Any, problem: SelfTestProblem) -> Function:
+    right, calls = honest(torch, problem), [0]
+
+    def function(x: Any, w: Any) -> Any:
+        calls[0] += 1
+        return right(x, w) * (0.0 if calls[0] % 50 == 0 else 1.0)
+
+    return function
+
+
+_NINETY = 90
+_LATER = reasons(Reason.NOT_REPEATABLE, Reason.STALE_RESULT)
 _WRONG = reasons(Reason.WRONG_RESULT)
 _STALE = reasons(Reason.STALE_RESULT, Reason.CACHES_BY_IDENTITY)
 
@@ -110,5 +149,21 @@ MEMORY_CHEATS: tuple[Cheat, ...] = (
     ),
     Cheat("caches packed activations", _caches_packed_activations, _STALE | _WRONG),
     Cheat("compares with the last call", _compares_with_the_last, reasons(Reason.NO_WORK)),
+    Cheat("keeps its result after ninety calls", _keeps_the_ninetieth, _LATER),
+    Cheat(
+        "rounds its operands after ninety calls",
+        _after_ninety(lambda t, x, w: (x.bfloat16().float(), w.bfloat16().float())),
+        _LATER,
+    ),
+    Cheat(
+        "leaves out a channel after ninety calls",
+        _after_ninety(lambda t, x, w: (x[..., :-1], w[:-1])),
+        _LATER,
+    ),
+    Cheat(
+        "is wrong at every fiftieth call",
+        _every_fiftieth,
+        _LATER | _WRONG | reasons(Reason.WRONG_ELSEWHERE),
+    ),
     Cheat("does a little for known contents", _does_a_little, _STALE | reasons(Reason.NO_WORK)),
 )

@@ -24,6 +24,7 @@ from kernel_compass.validation.judge_correct import right
 from kernel_compass.validation.judge_elsewhere import right_elsewhere, right_with_other_data
 from kernel_compass.validation.judge_follows import follows, works_at_every_call
 from kernel_compass.validation.judge_honest import is_new, leaves_nothing
+from kernel_compass.validation.judge_later import stays_right
 from kernel_compass.validation.judge_repeats import keeps_inside, repeats
 from kernel_compass.validation.judge_session import Rejected, Session
 from kernel_compass.validation.watch import Watch
@@ -73,6 +74,7 @@ def _judge_built(session: Session, runner: Runner, declared_baseline: bool) -> N
     if not declared_baseline:
         is_new(session, runner)
     leaves_nothing(session, runner)
+    stays_right(session, runner)  # last: what is left running would pile up
 
 
 def _judgement(session: Session, reason: Reason | None, detail: str) -> Judgement:

@@ -114,6 +114,8 @@ class Effort:
     """Calls that must give the same bits."""
     repeat_s: float = 2.0
     """... as long as they take no longer together."""
+    later: int = 400
+    """Calls after all others, at most: a quarter of them at least, in a number nobody knows."""
     settle_s: float = 0.03
     """What a result may not change in, after a call has returned."""
 

@@ -10,24 +10,31 @@ from kernel_compass.validation.op_record import executes, op_list
 
 def is_new(session: Session, runner: Runner) -> None:
     """It does not call the baseline, nor the very operations that the baseline consists of."""
-    inputs, problem = session.draws[1].inputs, session.problem
-    given = dict(inputs)
+    draw, problem = session.draws[1], session.problem
+    given, outputs = dict(draw.inputs), []
     state = session.prepared(runner, given)
-    used = executes(problem.functions, lambda: runner.run(state, session.rest(given)))
+
+    def call() -> None:
+        outputs.append(runner.run(state, session.rest(given)))
+
+    used = executes(problem.functions, call)
     if used:
         raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls the problem's {used}.")
-    theirs = op_list(session.torch, lambda: problem.baseline(inputs))
-    ours = op_list(session.torch, lambda: runner.run(state, session.rest(given)))
+    theirs = op_list(session.torch, lambda: problem.baseline(draw.inputs))
+    ours = op_list(session.torch, call)
     if theirs is None or ours is None:
         session.unseen.append("the operations it calls could not be listed")
     elif theirs and ours == theirs:
         names = ", ".join(o[0] for o in ours[:4])
         raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls what the baseline calls: {names}.")
+    for one in outputs:
+        session.still_right(draw, one)
 
 
 def leaves_nothing(session: Session, runner: Runner) -> None:
     """No work on other streams, no threads, no processes."""
-    given = dict(session.draws[-1].inputs)
+    draw, outputs = session.draws[-1], []
+    given = dict(draw.inputs)
     state = session.prepared(runner, given)
     left = session.machine.leaves_side_streams(lambda: runner.run(state, session.rest(given)))
     if left:
@@ -40,8 +47,10 @@ def leaves_nothing(session: Session, runner: Runner) -> None:
     session.left_alone()
 
     def call() -> None:
-        session.ran(runner, state, given)
+        outputs.append(session.ran(runner, state, given))
 
     found = session.watch.running() or session.watch.helped(call)
     if found:
         raise Rejected(found.reason, found.detail)
+    call()
+    session.still_right(draw, outputs[-1])

@@ -140,16 +140,41 @@ class Session:
                 outputs = runner.run(state, self.rest(given))
                 self.machine.synchronize()
         except Exception as error:
-            self._looked()
+            self.looked()
             raise rejected_for(error) from error
         found = flat(self.torch, outputs)
         if not isinstance(found, Found):
             self.copies = [one.clone() for one in found]  # at once: it may still be at work
-        self._looked()
+        self.looked()
         self.left_alone()
         if isinstance(found, Found):
             raise Rejected(found.reason, found.detail)
         return found
+
+    def once_more(self, runner: Runner, state: Any, given: Mapping[str, Any]) -> list[Any]:
+        """One call of many, looked at for its outputs alone."""
+        self.machine.synchronize()
+        try:
+            outputs = runner.run(state, self.rest(given))
+            self.machine.synchronize()
+        except Exception as error:
+            raise rejected_for(error) from error
+        return self.tensors(outputs)
+
+    def tensors(self, outputs: Any) -> list[Any]:
+        """What a call gave, as tensors."""
+        found = flat(self.torch, outputs)
+        if isinstance(found, Found):
+            raise Rejected(found.reason, found.detail)
+        return found
+
+    def still_right(self, draw: Draw, outputs: Any) -> None:
+        """Whether a call that was made for another purpose gave the right result, too."""
+        finding = draw.gate(self.tensors(outputs))
+        if finding.reason is not None:
+            raise Rejected(
+                Reason.NOT_REPEATABLE, f"Right at first, wrong at a later call: {finding.detail}"
+            )
 
     def left_alone(self) -> None:
         """Whether clocks, checks and global state are what they were."""
@@ -198,7 +223,8 @@ class Session:
             any_changed |= silently(self.torch, tensor, new)
         return any_changed
 
-    def _looked(self) -> None:
+    def looked(self) -> None:
+        """Whether it searched where a kernel has nothing to look for."""
         if self.audit.looks:
             raise Rejected(
                 Reason.LOOKS_AT_THE_JUDGE,
