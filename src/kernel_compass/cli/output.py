@@ -100,8 +100,9 @@ def prepare(output: Path | None, option: str = "--output", regular: bool = False
         found = f"{option} {output} is a folder."
         raise UsageError(found, f"Name a file, for example {option} {output / 'report.json'}.")
     try:
-        if not output.parent.exists():
-            output.parent.mkdir(parents=True)
+        known = output.parent.exists()
+        output.parent.mkdir(parents=True, exist_ok=True)  # raises where it is a file
+        if not known:
             typer.echo(f"Created the folder {output.parent}.", err=True)
         special = output.exists() and not output.is_file()
     except OSError as error:
