@@ -29,12 +29,15 @@ _JUDGING = (
     "kernels/quantize.py",
     "kernels/quantized.py",
     "kernels/references.py",
+    "api/candidate_names.py",
     "api/judging.py",
     "api/loop_judging.py",
     "api/kernel_requests.py",
     "api/kernel_verdicts.py",
     "api/problem*.py",
     "api/product_*.py",
+    "api/source_names.py",
+    "api/targets.py",
     "api/tuned_kernels.py",
 )
 """What the judge is made of."""
