@@ -16,11 +16,11 @@ from pathlib import Path
 
 from kernel_compass.api.actions.finding import changed_file, named_by, same_file
 from kernel_compass.api.actions.marking import Function, functions_named
-from kernel_compass.api.actions.triton_source import OPTIONS
 from kernel_compass.errors import StudyError, UsageError
 from kernel_compass.optimizer.dispatch_file import read_table
 from kernel_compass.records.dispatch import DispatchTable
 from kernel_compass.records.step_action import StepAction, StepActionKind, StepEntry
+from kernel_compass.records.step_capture import LAUNCH_OPTIONS
 
 _PLAIN = (
     StepActionKind.TRITON_CONFIG,
@@ -188,7 +188,7 @@ def _numbers(launch: ast.Call, action: StepAction, edits: _Edits) -> bool:
             if old.value != value:
                 end = (old.end_lineno or old.lineno, old.end_col_offset or old.col_offset)
                 edits.replaced.append((old.lineno, old.col_offset, *end, repr(value)))
-        elif old is None and name in OPTIONS and (launch.args or launch.keywords):
+        elif old is None and name in LAUNCH_OPTIONS and (launch.args or launch.keywords):
             last = max(
                 [*launch.args, *(one.value for one in launch.keywords)],
                 key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0),
@@ -203,7 +203,7 @@ def _numbers(launch: ast.Call, action: StepAction, edits: _Edits) -> bool:
 def _fixed_grid_is_free(launch: ast.Call, action: StepAction) -> bool:
     """Whether the grid follows, being a function, or cannot depend on what is changed."""
     assert isinstance(launch.func, ast.Subscript)
-    meta = action.config.keys() - OPTIONS
+    meta = action.config.keys() - set(LAUNCH_OPTIONS)
     return not meta or isinstance(launch.func.slice, ast.Lambda)
 
 

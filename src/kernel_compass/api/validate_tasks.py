@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernel_compass.api.candidate_names import BASELINE_NAME
 from kernel_compass.api.comparing import compare
 from kernel_compass.api.judging import bench, judgement_fields, spent_by
 from kernel_compass.api.loop_spaces import target_named
@@ -24,8 +25,6 @@ from kernel_compass.records.trial import Candidate, Reason
 from kernel_compass.validation.judge_contracts import Effort, Judgement
 
 VALIDATE = f"{__name__}:validate_task"
-BASELINE_NAME = "baseline"
-"""Of a problem's file: its own baseline."""
 
 
 @dataclass(frozen=True)

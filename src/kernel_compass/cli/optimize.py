@@ -188,7 +188,9 @@ def optimize(
         named, target = StepSource(None, None, f"{target}:Model", None, None), None
     if not named.is_named and resume is not None:
         _check(target, resume, (json, quiet, json_lines))
-        _check_alone(
+        _check_unsaid(
+            "A study goes on as it was begun: {} cannot be named beside it.",
+            "Leave that out; or start a new study without --resume.",
             regime=regime,
             tokens=tokens,
             tp=tp,
@@ -203,8 +205,9 @@ def optimize(
             device=device,
         )
     if named.is_named or is_step(resume):
-        _check_unused(
-            "a program: its step is timed as it runs, in situ",
+        _check_unsaid(
+            "{}: not of a program: its step is timed as it runs, in situ.",
+            "Leave that out.",
             regime=regime,
             tokens=tokens,
             tp=tp,
@@ -224,7 +227,9 @@ def optimize(
             (json, quiet, json_lines),
         )
     _check(target, resume, (json, quiet, json_lines))
-    _check_unused("a problem", record=record, calibration=calibration)
+    _check_unsaid(
+        "{}: not of a problem.", "Leave that out.", record=record, calibration=calibration
+    )
     if arguments:
         raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
     from kernel_compass import api
@@ -310,27 +315,15 @@ def _check(target: str | None, resume: str | None, forms: tuple[bool, ...]) -> N
         raise UsageError("--json, --quiet and --json-lines exclude each other.", "Pass one.")
 
 
-def _check_alone(**given: object) -> None:
-    """Of what decides a study, nothing is said of one that was begun.
+def _check_unsaid(found: str, remedy: str, **given: object) -> None:
+    """That none of some options was named; `found` has a place for those that were.
 
     Raises:
-        UsageError: something is.
+        UsageError: one was.
     """
     said = [f"--{name}" for name, value in given.items() if value is not None]
     if said:
-        found = f"A study goes on as it was begun: {', '.join(said)} cannot be named beside it."
-        raise UsageError(found, "Leave that out; or start a new study without --resume.")
-
-
-def _check_unused(what: str, **given: object) -> None:
-    """Nothing is said that would be passed over.
-
-    Raises:
-        UsageError: something is.
-    """
-    said = [f"--{name}" for name, value in given.items() if value is not None]
-    if said:
-        raise UsageError(f"{', '.join(said)}: not of {what}.", "Leave that out.")
+        raise UsageError(found.format(", ".join(said)), remedy)
 
 
 def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kernel_compass.records.contracts import Config
+from kernel_compass.records.step_capture import LAUNCH_OPTIONS
 from kernel_compass.records.step_loop import ConfigTime
 
-LAUNCH_OPTIONS = frozenset(["num_warps", "num_stages", "num_ctas", "maxnreg"])
-"""Of a launch, beside the kernel's own parameters."""
 USUAL_WARPS = (4, 8, 16)
 Times = Callable[[tuple[int, ...]], Sequence[ConfigTime]]
 

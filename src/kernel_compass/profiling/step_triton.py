@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_compass.records.contracts import Config
-
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""Of a launch, beside the meta-parameters of the kernel."""
+from kernel_compass.records.step_capture import LAUNCH_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ def _launch(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid:
             bound[name] = parameter.default
     meta = {name for name, one in parameters.items() if "constexpr" in str(one.annotation)}
     config = {name: _plain_value(bound[name]) for name in parameters if name in meta & set(bound)}
-    config |= {name: kwargs[name] for name in OPTIONS if kwargs.get(name) is not None}
+    config |= {name: kwargs[name] for name in LAUNCH_OPTIONS if kwargs.get(name) is not None}
     return TritonLaunch(
         function=function,
         grid=_grid(grid, bound),

@@ -14,6 +14,9 @@ from enum import StrEnum
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.environment import Environment
 
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Of a Triton launch, beside the kernel's own meta-parameters."""
+
 
 @dataclass(frozen=True)
 class SourceLine:
@@ -88,7 +91,7 @@ class StepLaunch:
     """Where the kernel is defined."""
     grid: tuple[int, ...]
     config: Config
-    """Its meta-parameters and `num_warps`, `num_stages`, `num_ctas`, `maxnreg`."""
+    """Its meta-parameters and its `LAUNCH_OPTIONS`."""
     arguments: Mapping[str, StepTensor | int | float | bool | str | None]
     """By name, `tl.constexpr` left out."""
     choices: tuple[Config, ...] = ()

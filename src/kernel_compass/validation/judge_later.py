@@ -1,7 +1,7 @@
 """Step 3: it goes on being right, for a number of calls that it cannot know.
 
 Counting calls, or waiting until the judge has gone, is beyond what any number of calls rules out:
-what is timed is looked at once more (`api.timed_calls`), and held out in fresh processes.
+what is accepted is held out in fresh processes.
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ from typing import Any
 
 from kernel_compass.api.actions.context import Application, Context, Undo
 from kernel_compass.api.actions.patching import Layer
-from kernel_compass.api.actions.triton_source import OPTIONS, tied_to_grid
+from kernel_compass.api.actions.triton_source import tied_to_grid
 from kernel_compass.profiling.step_triton import function_of, source_sha256
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.step_action import StepAction
+from kernel_compass.records.step_capture import LAUNCH_OPTIONS
 
 
 def objection(action: StepAction, _: Context) -> str | None:
@@ -139,7 +140,7 @@ class _Launches:
         kind = import_module("triton.runtime.autotuner").Config
         names = {name for one in tuner.configs for name in one.kwargs}
         meta = {name: value for name, value in self._config.items() if name in names}
-        options = {name: self._config[name] for name in OPTIONS & self._config.keys()}
+        options = {name: self._config[name] for name in self._config.keys() & LAUNCH_OPTIONS}
         if names - meta.keys():
             self.refused(f"it leaves {', '.join(sorted(names - meta.keys()))} open")
             return None
@@ -165,7 +166,7 @@ def _with(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The launch's arguments with the configuration in them, or as they were."""
     names = list(function.__code__.co_varnames[: function.__code__.co_argcount])
-    unknown = config.keys() - OPTIONS - set(names)
+    unknown = config.keys() - set(LAUNCH_OPTIONS) - set(names)
     if unknown:
         launches.refused(f"{function.__name__} has no parameter {', '.join(sorted(unknown))}")
         return args, dict(kwargs)
@@ -173,7 +174,7 @@ def _with(
     changed = {name for name, value in config.items() if _value(now.get(name)) != value}
     if not callable(grid):
         tied = tied_to_grid(function)
-        stuck = changed - OPTIONS if tied is None else changed & tied
+        stuck = changed - set(LAUNCH_OPTIONS) if tied is None else changed & tied
         if stuck:
             launches.refused(
                 f"its grid {tuple(grid)} is fixed, and depends on {', '.join(sorted(stuck))}"

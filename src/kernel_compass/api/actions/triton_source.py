@@ -8,8 +8,6 @@ import textwrap
 from functools import cache
 from typing import Any
 
-OPTIONS = frozenset(["num_warps", "num_stages", "num_ctas", "maxnreg"])
-"""Of a launch, beside the meta-parameters of the kernel."""
 _TIED = (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift)
 _GRID = ("program_id", "num_programs")
 _NUMBER = frozenset([""])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from kernel_compass.optimizer.config_descent import LAUNCH_OPTIONS
 from kernel_compass.optimizer.step_doors import Offer, StepView
 from kernel_compass.optimizer.step_proposers.predicting import evidence_of, saved_us
 from kernel_compass.records.contracts import Config
@@ -21,7 +20,7 @@ from kernel_compass.records.step_action import (
     StepProposal,
     StepTarget,
 )
-from kernel_compass.records.step_capture import StepLaunch
+from kernel_compass.records.step_capture import LAUNCH_OPTIONS, StepLaunch
 from kernel_compass.records.step_loop import PlaceKind
 
 COST_OF_A_CONFIG_S = 2.0
