@@ -123,6 +123,7 @@ class MeasurementCause(StrEnum):
     REGIME = "regime"
     TIMEOUT = "timeout"
     WORKER_DIED = "worker_died"
+    MACHINE_LOST = "machine_lost"
 
 
 class MeasurementError(KernelCompassError):
