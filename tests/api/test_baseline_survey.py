@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -16,6 +17,8 @@ from kernel_compass.api.calibrations import calibration  # noqa: E402
 from kernel_compass.api.problem_files import load_problem  # noqa: E402
 from kernel_compass.api.problems import problem_source  # noqa: E402
 from kernel_compass.api.proving import environment_key  # noqa: E402
+from kernel_compass.cli.exit_codes import ExitCode  # noqa: E402
+from kernel_compass.cli.main import main  # noqa: E402
 from kernel_compass.codec.canonical import plain, reshaped  # noqa: E402
 from kernel_compass.errors import UsageError  # noqa: E402
 from kernel_compass.optimizer.proposers.findings import Findings  # noqa: E402
@@ -150,3 +153,21 @@ def test_a_study_tries_the_fusion_and_says_why_no_graph_is_captured(tmp_path, mo
     said = [e.text for e in events if e.stage is Stage.SELECT]
     assert any("graph capture of its baseline is not proposed" in text for text in said)
     assert any(NO_GPU in text for text in said)
+
+
+@COMPILER
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [(None, ExitCode.OK), ({"mode": "nosuch"}, ExitCode.USAGE), ({"block": 4}, ExitCode.USAGE)],
+)
+def test_it_is_judged_by_its_name_in_its_modes_alone(tmp_path, monkeypatch, capsys, config, code):
+    for name in ("HOME", "CACHE"):
+        monkeypatch.setenv(f"KERNEL_COMPASS_{name}", str(tmp_path / name.lower()))
+    proved = tmp_path / "cache" / "self-test"
+    proved.mkdir(parents=True)
+    (proved / f"{environment_key('cpu')[0]}.json").write_text('{"passed": true}')
+    path = tmp_path / "problem.py"
+    path.write_text(CHAIN)
+    words = ["validate", COMPILED, "--problem", str(path), "--device", "cpu", "--yes"]
+    given = [] if config is None else ["--config", json.dumps(config)]
+    assert main([*words, *given]) == code, capsys.readouterr()
