@@ -91,6 +91,18 @@ def _writes_outside(torch: Any, problem: SelfTestProblem) -> Function:
     return function
 
 
+def _writes_far_outside(torch: Any, problem: SelfTestProblem) -> Function:
+    right = honest(torch, problem)
+
+    def function(x: Any, w: Any) -> Any:
+        place = x.storage_offset() + x.numel() + _FAR
+        if place < x.untyped_storage().nbytes() // x.element_size():
+            torch.as_strided(x, (1,), (1,), place).zero_()
+        return right(x, w)
+
+    return function
+
+
 def _low_precision(torch: Any, problem: SelfTestProblem) -> Function:
     right = honest(torch, problem)
     return lambda x, w: right(x.bfloat16(), w.bfloat16()).float()
@@ -133,6 +145,8 @@ def _only_this_shape(torch: Any, problem: SelfTestProblem) -> Function:
 
 
 _WRONG = reasons(Reason.WRONG_RESULT)
+_FAR = 1500
+"""Numbers beside an operand: further than a page."""
 
 RESULT_CHEATS: tuple[Cheat, ...] = (
     Cheat("returns zeros", changed(lambda t, y, x, w: y * 0), _WRONG),
@@ -144,6 +158,7 @@ RESULT_CHEATS: tuple[Cheat, ...] = (
     Cheat("races", _race, reasons(Reason.NOT_REPEATABLE)),
     Cheat("reads outside", _reads_outside, reasons(Reason.READS_OUTSIDE)),
     Cheat("writes outside", _writes_outside, reasons(Reason.WRITES_OUTSIDE)),
+    Cheat("writes far outside", _writes_far_outside, reasons(Reason.WRITES_OUTSIDE)),
     Cheat("computes in lower precision", _low_precision, reasons(Reason.LOW_PRECISION)),
     Cheat(
         "computes in half precision",

@@ -38,7 +38,7 @@ class _Contents:
 
 def stays_right(session: Session, runner: Runner) -> None:
     """Many calls more, with contents that change in place now and then; all results compared."""
-    given, _ = guard_all(session.torch, session.draws[1].inputs, NAN_BYTE)
+    given, guards = guard_all(session.torch, session.draws[1].inputs, NAN_BYTE, shown=False)
     state = session.prepared(runner, given)
     contents = []
     for source in (session.draws[1], session.draws[-1]):
@@ -49,6 +49,7 @@ def stays_right(session: Session, runner: Runner) -> None:
         _call_on(session, runner, state, given, contents)
     session.looked()
     session.left_alone()
+    session.intact(guards, NAN_BYTE)
 
 
 def _call_on(

@@ -10,8 +10,9 @@ from typing import Any
 from kernel_compass.errors import shortened
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
+from kernel_compass.validation.allocations import Around, filled_allocations
 from kernel_compass.validation.found import Found
-from kernel_compass.validation.guards import Guarded, guard_all
+from kernel_compass.validation.guards import Guarded, all_intact, guard_all
 from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
 from kernel_compass.validation.judge_contracts import (
     Effort,
@@ -20,7 +21,6 @@ from kernel_compass.validation.judge_contracts import (
     Machine,
     Runner,
 )
-from kernel_compass.validation.op_record import filled_allocations
 from kernel_compass.validation.outputs import all_same, flat
 from kernel_compass.validation.peeking import Audit, listening
 from kernel_compass.validation.sealing import Sealed
@@ -192,9 +192,20 @@ class Session:
 
     def intact(self, guards: Sequence[Guarded], byte: int) -> None:
         """Whether what lies beside operands still holds this byte."""
-        for one in guards:
-            if not one.intact(byte):
-                raise Rejected(Reason.WRITES_OUTSIDE, "It wrote beside one of its operands.")
+        if not all_intact(guards, byte):
+            raise Rejected(Reason.WRITES_OUTSIDE, "It wrote beside one of its operands.")
+
+    def inside_its_own(self, runner: Runner, draw: Draw) -> None:
+        """Whether it keeps inside the memory that it allocates."""
+        around = Around(self.torch, ODD_BYTE)
+        given, _ = guard_all(self.torch, draw.inputs, NAN_BYTE)
+        try:
+            self.ran(runner, self.prepared(runner, given), given, filled_allocations(0.0, around))
+        except Rejected as no:
+            if no.reason is not Reason.RAISED:  # memory that it may not resize, say
+                raise
+        if not all_intact(around.guards, ODD_BYTE):
+            raise Rejected(Reason.WRITES_OUTSIDE, "It wrote beside memory that it had allocated.")
 
     def leaves_gaps(self, runner: Runner, draw: Draw) -> bool:
         """Whether what it allocates and does not write comes out: NaN once, and zeros then."""

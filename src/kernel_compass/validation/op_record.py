@@ -1,4 +1,4 @@
-"""Which operations and functions a call goes through, and what its allocations hold."""
+"""Which operations and functions a call goes through."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import gc
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +15,6 @@ from kernel_compass.dispatch_mode import without_compiler
 _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
 """Operations that compute nothing."""
 _PYTHON = sysconfig.get_paths()["stdlib"]
-_ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "matmul", "linear", "conv", "attention")
@@ -100,26 +98,6 @@ def is_operation(name: str) -> bool:
 
 def _is_library(file: str) -> bool:
     return "/torch/" in file or (file.startswith(_PYTHON) and "site-packages" not in file)
-
-
-@contextmanager
-def filled_allocations(value: float) -> Iterator[None]:
-    """What is allocated without being written holds this value: floating-point tensors only."""
-    mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
-
-    @without_compiler
-    class Fill(mode):  # type: ignore[misc]
-        def __torch_dispatch__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            made = function(*args, **(kwargs or {}))
-            name = str(function).split(".")[1] if "." in str(function) else ""
-            if name in _ALLOCATIONS and made.dtype.is_floating_point:
-                made.fill_(value)
-            return made
-
-    with Fill():
-        yield
 
 
 def executes(functions: Iterable[Any], call: Callable[[], Any]) -> str | None:
