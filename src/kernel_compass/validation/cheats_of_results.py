@@ -20,6 +20,20 @@ def _mutates(torch: Any, problem: SelfTestProblem) -> Function:
     return function
 
 
+def _puts_back(torch: Any, problem: SelfTestProblem) -> Function:
+    """Uses an operand as its scratch memory, through an alias that torch does not count."""
+    right = honest(torch, problem)
+
+    def function(x: Any, w: Any) -> Any:
+        kept, alias = x.clone(), torch.from_dlpack(x)
+        alias.copy_(x.flip(-1))
+        found = right(alias.flip(-1), w)
+        alias.copy_(kept)
+        return found
+
+    return function
+
+
 def _lazy(torch: Any, problem: SelfTestProblem) -> Function:
     right = honest(torch, problem)
 
@@ -153,6 +167,7 @@ RESULT_CHEATS: tuple[Cheat, ...] = (
     Cheat("returns the mean", changed(lambda t, y, x, w: t.full_like(y, y.mean())), _WRONG),
     Cheat("returns its first input", changed(lambda t, y, x, w: x), reasons(Reason.WRONG_SHAPE)),
     Cheat("mutates its inputs", _mutates, reasons(Reason.CHANGES_INPUTS)),
+    Cheat("puts its inputs back", _puts_back, reasons(Reason.CHANGES_INPUTS)),
     Cheat("returns a lazy tensor", _lazy, reasons(Reason.LAZY_RESULT)),
     Cheat("leaves the tail unwritten", _partial, reasons(Reason.PARTIAL_RESULT)),
     Cheat("races", _race, reasons(Reason.NOT_REPEATABLE)),

@@ -50,6 +50,7 @@ def keeps_inside(session: Session, runner: Runner) -> None:
         results.append([o.clone() for o in session.called(runner, given)])
         session.intact(guards, byte)
     session.inside_its_own(runner, draw)
+    session.touches_nothing(runner, draw)
     if session.leaves_gaps(runner, draw):
         raise Rejected(
             Reason.PARTIAL_RESULT,

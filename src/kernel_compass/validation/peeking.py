@@ -76,11 +76,12 @@ def _heard(event: str, _arguments: Any) -> None:
             frame: Any = sys._getframe(1)
             while frame is not None and frame.f_code.co_filename.endswith("/inspect.py"):
                 frame = frame.f_back
-            if frame is not None and not _of_a_library(frame.f_code.co_filename):
+            if frame is not None and not of_a_library(frame.f_code.co_filename):
                 audit.looks.append(event)
         finally:
             _listening.append(audit)
 
 
-def _of_a_library(filename: str) -> bool:
+def of_a_library(filename: str) -> bool:
+    """Whether code is from Python's own library, or from what was installed."""
     return filename.startswith(("<frozen", *_LIBRARIES))
