@@ -169,6 +169,16 @@ RESULT_CHEATS: tuple[Cheat, ...] = (
     Cheat("mutates its inputs", _mutates, reasons(Reason.CHANGES_INPUTS)),
     Cheat("puts its inputs back", _puts_back, reasons(Reason.CHANGES_INPUTS)),
     Cheat("returns a lazy tensor", _lazy, reasons(Reason.LAZY_RESULT)),
+    Cheat(
+        "returns no values",
+        changed(lambda t, y, x, w: y.to("meta")),
+        reasons(Reason.WRONG_SHAPE),
+    ),
+    Cheat(
+        "returns what is made when it is looked at",
+        changed(lambda t, y, x, w: t._neg_view(y.neg())),
+        reasons(Reason.LAZY_RESULT),
+    ),
     Cheat("leaves the tail unwritten", _partial, reasons(Reason.PARTIAL_RESULT)),
     Cheat("races", _race, reasons(Reason.NOT_REPEATABLE)),
     Cheat("reads outside", _reads_outside, reasons(Reason.READS_OUTSIDE)),
