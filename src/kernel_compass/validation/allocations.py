@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import without_compiler
+from kernel_compass.dispatch_mode import beside_compiled, without_compiler
 from kernel_compass.validation.guards import Guarded, guarded_block, overlaps
 
 _UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
@@ -55,6 +55,7 @@ def filled_allocations(value: float, around: Around | None = None) -> Iterator[N
     mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
     @without_compiler
+    @beside_compiled
     class Fill(mode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None

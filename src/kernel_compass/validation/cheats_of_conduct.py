@@ -91,6 +91,17 @@ def _spells_it_otherwise(torch: Any, problem: SelfTestProblem) -> Function:
     return function
 
 
+def _in_a_thread(torch: Any, problem: SelfTestProblem) -> Function:
+    def function(x: Any, w: Any) -> Any:
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(torch.softmax(x @ w, -1)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    return function
+
+
 def _edits_reference(torch: Any, problem: SelfTestProblem) -> Function:
     def function(x: Any, w: Any) -> Any:
         SelfTestProblem.exact = (
@@ -183,6 +194,11 @@ CONDUCT_CHEATS: tuple[Cheat, ...] = (
         "spells the baseline otherwise",
         _spells_it_otherwise,
         reasons(Reason.BASELINE_IN_DISGUISE),
+    ),
+    Cheat(  # on a GPU, another thread launches on a stream of its own
+        "calls the baseline in a thread",
+        _in_a_thread,
+        reasons(Reason.BASELINE_IN_DISGUISE, Reason.SIDE_STREAM),
     ),
     Cheat("edits the reference", _edits_reference, reasons(Reason.PATCHED), undo=_unedit_reference),
     Cheat("changes the default dtype", _changes_dtype, reasons(Reason.CHANGES_STATE)),

@@ -56,10 +56,15 @@ def keeps_inside(session: Session, runner: Runner) -> None:
             Reason.PARTIAL_RESULT,
             "Part of its output is what memory happened to hold: it is right where the memory was.",
         )
-    for other in results[1:]:
+    for byte, other in zip((ZERO_BYTE, ODD_BYTE), results[1:], strict=True):
         wrong = draw.gate(other)
-        if not all_same(session.torch, results[0], other) and wrong.reason is not None:
-            raise Rejected(
-                Reason.READS_OUTSIDE,
-                f"Its result depends on what lies beside its operands: {wrong.detail}",
-            )
+        if all_same(session.torch, results[0], other) or wrong.reason is None:
+            continue
+        given, _ = guard_all(session.torch, draw.inputs, byte)
+        if draw.gate(session.called(runner, given)).reason is None:
+            found = f"Wrong once and right the next, with the same inputs: {wrong.detail}"
+            raise Rejected(Reason.NOT_REPEATABLE, found)
+        raise Rejected(
+            Reason.READS_OUTSIDE,
+            f"Its result depends on what lies beside its operands: {wrong.detail}",
+        )

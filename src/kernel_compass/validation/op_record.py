@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 import sysconfig
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import without_compiler
+from kernel_compass.dispatch_mode import beside_compiled, without_compiler
 
 _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
 """Operations that compute nothing."""
@@ -40,6 +41,7 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
     found: list[tuple[str, tuple[Any, ...]]] = []
 
     @without_compiler
+    @beside_compiled
     class Record(mode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -114,10 +116,12 @@ def executes(functions: Iterable[Any], call: Callable[[], Any]) -> str | None:
         if event == "call" and seen is None:
             seen = codes.get(frame.f_code)
 
-    before = sys.getprofile()
+    before, in_threads = sys.getprofile(), threading.getprofile()
+    threading.setprofile(look)  # in those that start meanwhile
     sys.setprofile(look)
     try:
         call()
     finally:
         sys.setprofile(before if callable(before) else None)
+        threading.setprofile(in_threads)
     return seen

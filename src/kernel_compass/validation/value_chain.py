@@ -9,12 +9,15 @@ they are spelled; another type, layout or split of an operand, or another operat
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import without_compiler
+from kernel_compass.dispatch_mode import beside_compiled, without_compiler
 from kernel_compass.validation.same_values import layout_of, reach_of, same_values, tensors_in
 
 Node = frozenset[str]
@@ -75,23 +78,36 @@ def made_of(
     chain = _Chain(torch, inputs, frozenset(one for node in wanted for one in node))
 
     @without_compiler
+    @beside_compiled
     class Follow(mode):  # type: ignore[misc]
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:  # what was compiled runs as it was compiled
-            return True
-
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             return chain.through(function, args, kwargs or {})
 
     try:
-        with Follow():
+        with Follow(), _in_new_threads(lambda: Follow().__enter__()):
             outputs = list(tensors_in(torch, call()))
         nodes = [chain.end(one, wanted[i : i + 1]) for i, one in enumerate(outputs)]
     except Exception:  # what it says of itself elsewhere is enough
         return None
     return Made(tuple(nodes), chain.names)
+
+
+@contextmanager
+def _in_new_threads(begin: Callable[[], object]) -> Iterator[None]:
+    """Do something first in each thread that starts within the block."""
+    before = threading.getprofile()
+
+    def first(*_: Any) -> None:
+        sys.setprofile(None)
+        begin()
+
+    threading.setprofile(first)
+    try:
+        yield
+    finally:
+        threading.setprofile(before)
 
 
 @dataclass(frozen=True)
@@ -185,8 +201,8 @@ class _Chain:
             if name in _CASTS and self._is_exact(made, one.value):
                 return self._widened(made, one)
         if made.dtype.is_floating_point and made.numel() >= _FEWEST:
-            for value, node in self._recent:
-                if same_values(self._torch, made, value):
+            for value, node in self._all_known():
+                if layout_of(value) == layout_of(made) and same_values(self._torch, made, value):
                     return node
         node = self._base(_digest(*event, made.dtype, made.numel()))
         self.names.update(dict.fromkeys(node, event[0]))
@@ -198,11 +214,13 @@ class _Chain:
         layout = layout_of(made)
         if layout == layout_of(source.value):
             return source.node
-        known = [*self._recent, *((value, self._read(value)) for value in self._inputs)]
-        for value, node in known:
+        for value, node in self._all_known():
             if layout_of(value) == layout and same_values(self._torch, made, value):
                 return node
         return self._derived(source.node, "laid", layout_of(source.value), layout)
+
+    def _all_known(self) -> list[tuple[Any, Node]]:
+        return [*self._recent, *((value, self._read(value)) for value in self._inputs)]
 
     def _widened(self, made: Any, source: _Operand) -> Node:
         """Of a type that holds the same values: itself again after the way back."""
