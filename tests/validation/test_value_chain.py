@@ -85,6 +85,24 @@ def test_the_same_library_used_otherwise_is_no_copy(name):
     assert said.reason is None, f"{said.reason}: {said.detail}"
 
 
+def sum_in_blocks(block):
+    def function(x):
+        total = torch.zeros(x.shape[0])
+        for start in range(0, x.shape[1], block):
+            total += x[:, start : start + block].sum(1)
+        return total
+
+    return lambda: FunctionRunner(function)
+
+
+def test_one_part_of_what_is_split_when_it_is_larger_is_no_copy():
+    """At the third size all of it is one block; at the others it is not."""
+    said = tried("row_sum", sum_in_blocks(128), 2)
+    assert said.reason is None, said.detail
+    said = tried("row_sum", sum_in_blocks(1 << 20), 2)
+    assert said.reason is Reason.BASELINE_IN_DISGUISE
+
+
 class Packed:
     """Takes the weight over, in a layout of its own or in none."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.judge_contracts import Runner
 from kernel_compass.validation.judge_session import Rejected, Session
 from kernel_compass.validation.op_record import executes
-from kernel_compass.validation.value_chain import made_of
+from kernel_compass.validation.value_chain import Made, made_of
 
 
 def is_new(session: Session, runner: Runner) -> None:
@@ -24,15 +26,12 @@ def is_new(session: Session, runner: Runner) -> None:
     if used:
         raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls the problem's {used}.")
 
-    def whole_call() -> Any:  # operands that stay may be copied when they are taken over
-        outputs.append(runner.run(session.prepared(runner, given), session.rest(given)))
-        return outputs[-1]
-
-    theirs = made_of(session.torch, given, lambda: problem.baseline(draw.inputs))
-    ours = made_of(session.torch, given, whole_call, theirs)
+    theirs, ours = _made(session, runner, given, outputs)
     if theirs is None or ours is None:
         session.unseen.append("the operations it calls could not be followed")
-    elif theirs.last and ours.outputs == theirs.outputs:
+    elif _is_copy(theirs, ours) and (
+        theirs.count == ours.count or _copies_elsewhere(session, runner)
+    ):
         names = ", ".join(ours.last[:4])
         raise Rejected(
             Reason.BASELINE_IN_DISGUISE,
@@ -41,6 +40,33 @@ def is_new(session: Session, runner: Runner) -> None:
         )
     for one in outputs:
         session.still_right(draw, one)
+
+
+def _made(
+    session: Session, runner: Runner, given: Mapping[str, Any], outputs: list[Any]
+) -> tuple[Made | None, Made | None]:
+    """What the baseline's outputs and the candidate's are made of."""
+
+    def whole_call() -> Any:  # operands that stay may be copied when they are taken over
+        outputs.append(runner.run(session.prepared(runner, given), session.rest(given)))
+        return outputs[-1]
+
+    theirs = made_of(session.torch, given, lambda: session.problem.baseline(given))
+    return theirs, made_of(session.torch, given, whole_call, theirs)
+
+
+def _is_copy(theirs: Made, ours: Made) -> bool:
+    return bool(theirs.last) and ours.outputs == theirs.outputs
+
+
+def _copies_elsewhere(session: Session, runner: Runner) -> bool:
+    """Whether it is a copy at other sizes, too: who splits what is large may have one part here."""
+    for variant in session.problem.variants(session.workload):
+        given = session.problem.inputs(variant, secrets.randbits(30) + 1)
+        theirs, ours = _made(session, runner, given, [])
+        if theirs is not None and ours is not None and theirs.last and not _is_copy(theirs, ours):
+            return False
+    return True
 
 
 def leaves_nothing(session: Session, runner: Runner) -> None:

@@ -46,6 +46,8 @@ class Made:
     """For each output, the operations whose results it consists of, and names of inputs."""
     names: Mapping[str, str]
     """What operations are called."""
+    count: int
+    """Operations, those that change no value and copies among them; views are none."""
 
     @property
     def last(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ def made_of(
         nodes = [chain.end(one, wanted[i : i + 1]) for i, one in enumerate(outputs)]
     except Exception:  # what it says of itself elsewhere is enough
         return None
-    return Made(tuple(nodes), chain.names)
+    return Made(tuple(nodes), chain.names, chain.count)
 
 
 @contextmanager
@@ -136,6 +138,7 @@ class _Chain:
         self._recent: list[tuple[Any, Node]] = []
         self._final: dict[str, Any] = {}
         self.names: dict[str, str] = {}
+        self.count = 0
         self._inputs = [v for v in inputs.values() if self._is_plain(v)]
         for value in self._inputs:
             if self._key(value) not in self._nodes:
@@ -159,6 +162,7 @@ class _Chain:
             for one in fresh:
                 self._write(one, _NOTHING)
         elif fresh:
+            self.count += 1
             event = self._event(name, operands, kwargs)
             for index, one in enumerate(fresh):
                 self._write(one, self._value(name, (*event, index), one, operands))
