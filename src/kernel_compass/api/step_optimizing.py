@@ -227,7 +227,7 @@ def captures_of_trace(path: Path, calibration: str | None = None) -> tuple[StepC
 
 
 def step_files(name: str) -> list[tuple[Path, str]]:
-    """The file whose code a study's program begins with.
+    """The files whose code a study's program and its inputs begin with.
 
     Raises:
         StudyError: there is no such study.
@@ -354,12 +354,17 @@ def _program_bench(program: Program, asked: StepAsked, tell: Tell) -> ProgramBen
 
 
 def _request(program: Program, asked: StepAsked) -> StudyRequest:
-    ((path, sha256),) = program_files(program)
+    (path, sha256), *more = program_files(program)
     target = program.target
     if program.kind is not ProgramKind.MODULE:
         whole = str(path.resolve())
         target = f"{whole}:{program.function}" if program.function else whole
     arguments = {f"argument{i:03d}": one for i, one in enumerate(program.arguments)}
+    if program.inputs:
+        file, _, function = program.inputs.rpartition(":")
+        arguments["inputs"] = f"{Path(file).resolve()}:{function}" if file else function
+    if more:
+        arguments["inputs_sha256"] = more[0][1]
     source = ProblemSource(target, {"program": program.kind.value, **arguments}, sha256)
     return _request_of(source, asked)
 
@@ -401,20 +406,22 @@ def asked_of(request: StudyRequest) -> StepAsked:
 def _program_of(request: StudyRequest) -> Program:
     arguments = request.source.arguments
     words = [str(v) for k, v in sorted(arguments.items()) if k.startswith("argument")]
-    return Program(ProgramKind(str(arguments["program"])), request.source.target, tuple(words))
+    kind, inputs = ProgramKind(str(arguments["program"])), str(arguments.get("inputs", ""))
+    return Program(kind, request.source.target, tuple(words), inputs)
 
 
 def checked_program(request: StudyRequest) -> Program:
     """A study's program: what was tried on another one says nothing of it.
 
     Raises:
-        StudyError: its file is another one by now.
+        StudyError: its file, or that of its inputs, is another one by now.
     """
     program = _program_of(request)
-    ((path, sha256),) = program_files(program)
-    if sha256 != request.source.sha256:
-        found = f"{path} was changed since the study was begun."
-        raise StudyError(found, "Start a new study: what was tried there says nothing here.")
+    known = (request.source.sha256, request.source.arguments.get("inputs_sha256"))
+    for (path, sha256), before in zip(program_files(program), known, strict=False):
+        if sha256 != before:
+            found = f"{path} was changed since the study was begun."
+            raise StudyError(found, "Start a new study: what was tried there says nothing here.")
     return program
 
 

@@ -19,6 +19,7 @@ from kernel_compass.errors import UsageError
 __all__ = [
     "CapturedOption",
     "EntryOption",
+    "InputsOption",
     "ModuleOption",
     "RecordOption",
     "ScriptOption",
@@ -37,6 +38,16 @@ CapturedOption = Annotated[
         metavar="FILE.json.gz",
         help="What `capture -o` or `optimize --record` wrote, in place of a run; nothing is "
         "measured.",
+    ),
+]
+InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE:FUNCTION|N",
+        help="What outputs are compared on: a function that yields the arguments of the --entry's "
+        "step, tuple by tuple (the first is timed), or so many of a program's own calls. "
+        "Default: the last call.",
     ),
 ]
 RecordOption = Annotated[
@@ -58,6 +69,7 @@ class StepSource:
     entry: str | None
     trace: Path | None
     captured: Path | None
+    inputs: str | None = None
 
     @property
     def is_named(self) -> bool:
@@ -104,6 +116,9 @@ def optimize_step(
     if words.resume is not None and source.is_named:
         both = "Both a program and a study are named."
         raise UsageError(both, "Name a program, or --resume STUDY.")
+    if source.inputs is not None and (words.resume or source.trace or source.captured):
+        said = "--inputs: outputs are compared where a new study runs a program."
+        raise UsageError(said, "Leave that out; or name the program.")
     if source.trace is not None or source.captured is not None:
         return _without_a_run(source, arguments, words, forms)
     prepare(words.record, "--record", regular=True)
@@ -120,6 +135,7 @@ def optimize_step(
             source.module,
             source.entry,
             arguments,
+            source.inputs,
         )
         agree_to_run(step_program.program_files(program), words.yes)
         with view:

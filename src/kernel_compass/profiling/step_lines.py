@@ -8,7 +8,7 @@ import site
 import sys
 import sysconfig
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -142,17 +142,20 @@ def _in_package(path: str) -> str:
     return "/".join(parts)
 
 
-def own_files(lines: Lines, *more: str) -> Mapping[str, str]:
+def own_files(lines: Lines, apart: Collection[str] = (), *more: str) -> Mapping[str, str]:
     """Paths of the program's own files that were loaded, by how they are written.
 
     Args:
         lines: of the program.
+        apart: files that are not counted.
         more: files that are no modules any more: the script's.
     """
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     found: dict[str, str] = {}
     for file in (*files, *more, *lines.seen):
-        if isinstance(file, str) and file.endswith(".py") and lines.is_programs_own(file):
+        if not isinstance(file, str) or not file.endswith(".py") or file in apart:
+            continue
+        if lines.is_programs_own(file):
             name = lines.name_of(file)
             if name is not None:
                 found[name] = os.path.realpath(file)

@@ -127,6 +127,8 @@ class StepTrial:
     outputs: tuple[OutputError, ...] = ()
     """With all changes on, against the untouched program."""
     added_bytes: int = 0
+    inputs: int = 1
+    """That outputs were compared on."""
 
     @property
     def saved_us(self) -> float | None:

@@ -24,6 +24,8 @@ class StepFinal:
     processes: int = 0
     trials: tuple[int, ...] = ()
     """Of the changes that were on."""
+    inputs: int = 1
+    """That outputs were compared on."""
 
 
 @dataclass(frozen=True)
