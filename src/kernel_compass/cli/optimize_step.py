@@ -146,7 +146,7 @@ def optimize_step(
 
 
 def _asked(words: StepWords) -> Any:
-    from kernel_compass.api.step_optimizing import BUDGET_PCT, StepAsked
+    from kernel_compass.api.step_requests import BUDGET_PCT, StepAsked
     from kernel_compass.records.study import StudyLimits
 
     budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
@@ -159,6 +159,7 @@ def _without_a_run(
 ) -> int:
     """A capture, a recording of a study, or a server's trace: nothing is measured."""
     from kernel_compass.api import step_optimizing
+    from kernel_compass.api.step_requests import BUDGET_PCT
     from kernel_compass.codec.step_recording import is_recording
     from kernel_compass.report.step_study import step_plan_text
 
@@ -168,7 +169,7 @@ def _without_a_run(
     if words.minutes is not None or words.trials is not None or words.record is not None:
         found = "--minutes, --trials and --record: nothing is measured of what was captured."
         raise UsageError(found, "Leave them out; or name the program.")
-    budget = step_optimizing.BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
+    budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
     missing = next((p for p in (source.captured, source.trace) if p and not p.is_file()), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")

@@ -140,6 +140,7 @@ class CaptureDocument(Part):
     files: dict[str, str]
     modules: dict[str, str] = msgspec.field(default_factory=dict)
     inside: list[OpDocument] = msgspec.field(default_factory=list)
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def encode(capture: StepCapture) -> bytes:

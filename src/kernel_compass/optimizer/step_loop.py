@@ -203,6 +203,8 @@ class StepLoop:
                     step_us=found.step_us,
                     step=f"{found.program}: {found.step}",
                     notes=found.notes,
+                    files=found.files,
+                    packages=found.packages,
                 )
             )
         time = "" if found.step_us is None else f", {duration_text(found.step_us)} a step"

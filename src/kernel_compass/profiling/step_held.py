@@ -22,7 +22,7 @@ from kernel_compass.errors import (
 )
 from kernel_compass.profiling import step_running as running
 from kernel_compass.profiling.step_inputs import CallState, StepInput, drawn, yielded
-from kernel_compass.profiling.step_lines import Lines, own_files
+from kernel_compass.profiling.step_lines import Lines, own_files, touched
 from kernel_compass.profiling.step_model import is_model, model_and_draw
 from kernel_compass.profiling.step_patches import CompiledFunctions
 from kernel_compass.profiling.step_recording import Recorder, Recording
@@ -76,9 +76,15 @@ class HeldStep:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """SHA-256 of the program's own files."""
-        found = own_files(self.lines, self.apart, *self.own)
+        """SHA-256 of the program's own files, and of those elsewhere that the step goes through."""
+        own = own_files(self.lines, self.apart, *self.own)
+        found = {**own, **touched(self.lines, own, self.apart).files}
         return {n: hashlib.sha256(Path(p).read_bytes()).hexdigest() for n, p in found.items()}
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """Versions of the installed packages that the step goes through, but torch and Triton."""
+        return touched(self.lines, (), self.apart).packages
 
     def call(self) -> Any:
         """One step with its inputs."""

@@ -154,6 +154,8 @@ class StepEntry:
     """Of the step."""
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of installed packages that the step goes through: the same for them."""
 
     @property
     def reference(self) -> str:
