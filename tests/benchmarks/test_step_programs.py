@@ -93,6 +93,18 @@ def test_poor_configurations_are_seen_at_their_launches(held):
     assert list(held["served"]["launches"]) == ["paged_decode"]
 
 
+def test_sizes_that_a_grid_of_numbers_leaves_free_are_tuned(held):
+    """The paged kernel's block only rounds its parts; a grid that is a function follows all."""
+    tied = held["served"]["tied"]["paged_decode"]
+    assert "BLOCK" not in tied and set(tied) == {"GROUP", "HEAD", "KV_HEADS", "PAGE", "SPLITS"}
+    assert held["triton"]["tied"] == {
+        "softmax_kernel": [],
+        "rms_norm_kernel": [],
+        "matmul_kernel": [],
+        "row_sum_kernel": [],
+    }
+
+
 def test_the_poor_kernels_are_right(held):
     assert len(held["triton"]["errors"]) == 4
     assert all(error < 2e-4 for error in held["triton"]["errors"].values()), held["triton"][

@@ -83,6 +83,7 @@ class LaunchDocument(Part):
     line: LineDocument | None
     module: str | None
     region: int | None
+    tied: list[str] = msgspec.field(default_factory=list)
 
 
 class RegionDocument(Part):

@@ -100,6 +100,9 @@ class StepLaunch:
     """Where it is launched."""
     module: str | None = None
     region: int | None = None
+    tied: tuple[str, ...] = ()
+    """Meta-parameters that stay: the grid would have to follow them, and is given as numbers, or by
+    a function that does not read them."""
 
 
 class RegionKind(StrEnum):
