@@ -6,19 +6,13 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from optimizer.step_samples import (
-    KIND,
-    FakeBench,
-    decode_capture,
-    entry,
-    groups_of,
-    study,
-)
+from optimizer.step_samples import KIND, FakeBench, decode_capture, entry, groups_of, study
 
 from kernel_compass.codec.study_document import canonical, decode, encode
 from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.step_answers import RecordedBench, RecordingBench
-from kernel_compass.optimizer.step_loop import StepLoop, StepSetup, plan_step
+from kernel_compass.optimizer.step_loop import StepLoop
+from kernel_compass.optimizer.step_planning import StepSetup, plan_step
 from kernel_compass.optimizer.step_proposers import step_proposers
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.loop import Why

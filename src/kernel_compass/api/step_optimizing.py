@@ -34,7 +34,8 @@ from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.loop_setup import Tell
 from kernel_compass.optimizer.step_answers import RecordedBench, RecordingBench
 from kernel_compass.optimizer.step_doors import Group, Offer, StepBench
-from kernel_compass.optimizer.step_loop import StepEnd, StepLoop, StepSetup, plan_step
+from kernel_compass.optimizer.step_loop import StepEnd, StepLoop
+from kernel_compass.optimizer.step_planning import StepSetup, plan_step
 from kernel_compass.optimizer.step_proposers import step_proposers
 from kernel_compass.records.advice import FormatAdvice
 from kernel_compass.records.calibration import Calibration

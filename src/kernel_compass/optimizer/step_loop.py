@@ -7,7 +7,7 @@ outputs stay within the budget; after each one that is kept, where the time goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_compass.errors import KernelCompassError
@@ -15,64 +15,28 @@ from kernel_compass.optimizer.config_descent import descended
 from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.optimizer.loop_setup import Tell
 from kernel_compass.optimizer.step_book import WHOLE, StepBook, final_proposal
-from kernel_compass.optimizer.step_doors import (
-    Actions,
-    GroupsOf,
-    Offer,
-    StepBench,
-    StepProposer,
-    StepView,
-)
+from kernel_compass.optimizer.step_doors import Actions, Offer, StepBench
 from kernel_compass.optimizer.step_finals import final_of
+from kernel_compass.optimizer.step_judging import ended, judged, line_of, may_change, predicted_of
+from kernel_compass.optimizer.step_planning import StepSetup, view_of
 from kernel_compass.optimizer.step_proposers.products import decided
-from kernel_compass.optimizer.step_selecting import select_again, select_places, worked_on
-from kernel_compass.records.comparison import Decision
+from kernel_compass.optimizer.step_selecting import select_again, worked_on
 from kernel_compass.records.loop import LoopEvent, Stage, Why
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.step_action import (
-    StepAction,
-    StepEntry,
-    StepProposal,
-    StepTrial,
-)
+from kernel_compass.records.step_action import StepTrial
 from kernel_compass.records.step_capture import StepCapture
-from kernel_compass.records.step_loop import (
-    PROCESS_FAULTS,
-    ConfigTime,
-    StepOptions,
-    StepPlace,
-    StepSampled,
-    StepTried,
-)
+from kernel_compass.records.step_loop import PROCESS_FAULTS, ConfigTime, StepPlace, StepSampled
 from kernel_compass.records.step_study import StepFinal, StepStudy
-from kernel_compass.records.study import StudyLimits, StudyState
+from kernel_compass.records.study import StudyState
 from kernel_compass.records.trial import Outcome, Reason, RegimeResult, Trial
 from kernel_compass.units import duration_text
 
-MakeEntry = Callable[[StepTrial, StepFinal], StepEntry]
 _DETAILS = {
     Why.FINISHED: "every change that was proposed has been tried",
     Why.MINUTES: "the minutes are over",
     Why.TRIALS: "the trials are over",
     Why.STOPPED: "stopped by the user",
 }
-
-
-@dataclass(frozen=True)
-class StepSetup:
-    """All that the loop knows before it starts."""
-
-    options: StepOptions
-    budget_pct: float
-    limits: StudyLimits
-    proposers: Sequence[StepProposer]
-    groups: GroupsOf
-    entry: MakeEntry
-    launch_us: float | None = None
-    """t0 of the calibration, in a graph."""
-    speedups: Callable[[Sequence[StepPlace]], Mapping[str, float]] = lambda _: {}
-    """What the model says of products, by their shape."""
-    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,9 +125,9 @@ class StepLoop:
                 break
             trial = self._try(offer)
             self._count += 1
-            if not _may_change(trial):
+            if not may_change(trial):
                 self._closed.add(offer.key)
-            self._say(Stage.SCREEN, _line(trial))
+            self._say(Stage.SCREEN, line_of(trial))
             if trial.reason is None:
                 self._kept.append(trial)
         if self._kept:
@@ -215,7 +179,8 @@ class StepLoop:
 
     def _next(self) -> Offer | None:
         """The offer with most predicted gain per second of trying that was not tried yet."""
-        view = self._view()
+        assert self._capture is not None, "captured first"
+        view = view_of(self._setup, self._capture, self._places, self.accepted)
         offers = [o for p in self._setup.proposers for o in p.propose(view)]
         kept = len(self._kept)
         fresh = [
@@ -231,33 +196,22 @@ class StepLoop:
         self._tried[best.key] = kept
         return best
 
-    def _view(self) -> StepView:
-        assert self._capture is not None, "captured first"
-        setup = self._setup
-        return StepView(
-            self._capture,
-            self._places,
-            self.accepted,
-            setup.budget_pct,
-            setup.launch_us,
-            setup.speedups(self._places),
-            setup.basis,
-        )
-
     def _try(self, offer: Offer) -> StepTrial:
         """Find out what the change is in full, write it down, try it."""
         before = self._book.ended(self.accepted, offer.proposal.action)
         if before is not None:
             return before
-        self._say(Stage.SCREEN, f"next: {offer.proposal.action.text}: {_predicted(offer.proposal)}")
+        self._say(
+            Stage.SCREEN, f"next: {offer.proposal.action.text}: {predicted_of(offer.proposal)}"
+        )
         full, objection = self._in_full(offer)
         if objection is not None:
-            trial = _ended(self._book.number(), full.proposal, *objection)
+            trial = ended(self._book.number(), full.proposal, *objection)
             self._book.end(self.accepted, trial, self._step_us())
             return trial
         number = self._book.begin(full.proposal, self._step_us())
         found = self._bench.attempt(self.accepted, full.proposal.action)
-        trial = self._judged(number, full.proposal, found)
+        trial = judged(number, full.proposal, found)
         self._book.end(self.accepted, trial, self._step_us())
         return trial
 
@@ -292,29 +246,6 @@ class StepLoop:
         said = f"{len(known)} of {len(found)} ran; the step took {duration_text(time_us)} with it"
         proposal = replace(proposal, evidence=(*proposal.evidence, said))
         return replace(offer, proposal=proposal), None
-
-    def _judged(self, number: int, proposal: StepProposal, found: StepTried) -> StepTrial:
-        """Kept only where the whole step is faster and nothing is against it."""
-        if found.reason is not None:
-            return _ended(number, proposal, found.reason, found.detail, found)
-        if found.result is None:
-            return _ended(number, proposal, Reason.CANNOT_BE_TIMED, found.detail, found)
-        if found.result.decision is not Decision.FASTER:
-            detail = "; ".join(found.result.reasons) or str(found.result.decision)
-            return _ended(number, proposal, Reason.NOT_FASTER, detail, found)
-        return StepTrial(
-            number,
-            proposal,
-            Outcome.SCREENED,
-            None,
-            "; ".join([found.result.reasons[0], *found.notes]),
-            found.result.speedup,
-            found.before_us,
-            found.after_us,
-            found.outputs,
-            found.added_bytes,
-            found.inputs,
-        )
 
     def _confirm(self) -> None:
         """All that was kept beside the untouched program, in fresh processes."""
@@ -380,69 +311,3 @@ class StepLoop:
         minutes = self._setup.limits.minutes
         left = None if minutes is None else max(60 * minutes - self._spent_s(), 0.0)
         self._tell(LoopEvent(stage, text, trial, self._count, left_s=left))
-
-
-def _ended(
-    number: int,
-    proposal: StepProposal,
-    reason: Reason,
-    detail: str,
-    found: StepTried | None = None,
-) -> StepTrial:
-    outcome = Outcome.FAILED if reason in PROCESS_FAULTS else Outcome.REJECTED
-    result = None if found is None else found.result
-    return StepTrial(
-        number,
-        proposal,
-        outcome,
-        reason,
-        detail,
-        None if result is None else result.speedup,
-        None if found is None else found.before_us,
-        None if found is None else found.after_us,
-        () if found is None else found.outputs,
-        0 if found is None else found.added_bytes,
-        1 if found is None else found.inputs,
-    )
-
-
-def _may_change(trial: StepTrial) -> bool:
-    """Whether it may be worth another try once the step is another one: it was not shown to be no
-    gain, only not shown to be one."""
-    undecided = trial.reason is Reason.NOT_FASTER and trial.speedup is not None
-    return undecided and trial.speedup is not None and trial.speedup.high > 1.0
-
-
-def _line(trial: StepTrial) -> str:
-    text = trial.proposal.action.text
-    if trial.reason is not None:
-        return f"{trial.number} {text}: {trial.reason}: {trial.detail}"
-    s = trial.speedup
-    assert s is not None, "kept for its speed"
-    return f"{trial.number} {text}: kept, {s.estimate:.3f}x [{s.low:.3f}, {s.high:.3f}]"
-
-
-def _predicted(proposal: StepProposal) -> str:
-    if proposal.saves_us is None:
-        return "what it brings is not known beforehand"
-    return f"should save {duration_text(proposal.saves_us)} of a step"
-
-
-def plan_step(
-    setup: StepSetup, capture: StepCapture, accepted: tuple[StepAction, ...] = ()
-) -> tuple[tuple[StepPlace, ...], tuple[Offer, ...]]:
-    """Select and propose on a captured step, with nothing measured: places, and offers by worth."""
-    options = setup.options
-    places = select_places(capture, setup.groups(capture), options.least_share, setup.budget_pct)
-    working = tuple(one for one in places if worked_on(one))
-    view = StepView(
-        capture,
-        working,
-        accepted,
-        setup.budget_pct,
-        setup.launch_us,
-        setup.speedups(working),
-        setup.basis,
-    )
-    offers = [o for p in setup.proposers for o in p.propose(view)]
-    return places, tuple(sorted(offers, key=lambda one: (-one.worth, one.key)))
