@@ -21,7 +21,8 @@ from optimizer.step_samples import FakeBench, decode_capture
 
 import kernel_compass
 from kernel_compass.api.step_capturing import capture_program
-from kernel_compass.api.step_optimizing import resume_step, setup_of
+from kernel_compass.api.step_optimizing import resume_step
+from kernel_compass.api.step_planning import setup_of
 from kernel_compass.api.step_program import Program, ProgramKind
 from kernel_compass.api.step_replaying import replay_step
 from kernel_compass.api.step_requests import StepAsked, request_of

@@ -97,7 +97,7 @@ def is_step(resume: str | None) -> bool:
     if resume is None:
         return False
     from kernel_compass import api
-    from kernel_compass.api.step_optimizing import is_step_study
+    from kernel_compass.api.step_requests import is_step_study
 
     return is_step_study(api.study(resume).study.request)
 
@@ -158,7 +158,7 @@ def _without_a_run(
     source: StepSource, arguments: Sequence[str], words: StepWords, forms: tuple[bool, bool, bool]
 ) -> int:
     """A capture, a recording of a study, or a server's trace: nothing is measured."""
-    from kernel_compass.api import step_optimizing
+    from kernel_compass.api import step_optimizing, step_planning
     from kernel_compass.api.step_requests import BUDGET_PCT
     from kernel_compass.codec.step_recording import is_recording
     from kernel_compass.report.step_study import step_plan_text
@@ -182,12 +182,12 @@ def _without_a_run(
             found_study = step_optimizing.replay_step_recording(source.captured, view.tell)
         return _closed(view, found_study, words, json)
     if source.trace is not None:
-        captures = step_optimizing.captures_of_trace(source.trace, words.calibration)
+        captures = step_planning.captures_of_trace(source.trace, words.calibration)
     else:
         assert source.captured is not None, "one of them is named"
-        captures = (step_optimizing.read_capture(source.captured),)
+        captures = (step_planning.read_capture(source.captured),)
     for capture in captures:
-        plan = step_optimizing.plan_capture(capture, budget, words.calibration)
+        plan = step_planning.plan_capture(capture, budget, words.calibration)
         if forms[0]:
             emit(_plan_json(plan), None)
             continue
