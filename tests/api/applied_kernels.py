@@ -214,6 +214,12 @@ def main():
     ) as on:  # by its author for blocks of 64: two hold all
         parts(x, 3, 2, 64)
         found["fewer programs"] = [on.applications[0].uses, on.applications[0].objection]
+    with put_on([config("in_parts", BLOCK=16)]) as on:
+        out = torch.full((2, 4), float("nan"))
+        grid = lambda m: (2, m["SPLITS"])  # noqa: E731
+        in_parts[grid](x, out, 100, 2, SPLITS=4, BLOCK=32)
+        right = torch.allclose(out.sum(1), x.sum(1), rtol=1e-5)
+        found["grid that reads the parts"] = [right, on.applications[0].uses]
     block = 16
     with put_on([config("scaled", BLOCK=64)]) as on:
         x = torch.arange(100.0)

@@ -50,6 +50,7 @@ def test_a_size_that_parts_are_only_rounded_to_is_free_where_each_part_has_a_pro
     assert found["parts"] == [[True, 21]] * 4
     uses, objection = found["fewer programs"]
     assert uses == 0 and "(2, 2) is fixed, and depends on BLOCK" in objection
+    assert found["grid that reads the parts"] == [True, 1]
     names, parts = found["free"]["in_parts"]
     assert "BLOCK" not in names and "SPLITS" in names
     assert parts == ["Part(size='BLOCK', count='SPLITS', axis=1)"]

@@ -79,7 +79,12 @@ class FollowedBy(dict[str, Any]):
         return super().get(name, default)
 
 
-def stuck(function: Any, grid: Any, arguments: Mapping[str, Any]) -> frozenset[str]:
+def stuck(
+    function: Any,
+    grid: Any,
+    arguments: Mapping[str, Any],
+    followed: dict[Any, frozenset[str]] | None = None,
+) -> frozenset[str]:
     """Meta-parameters that cannot be changed at a launch, as its grid would not follow them.
 
     A grid that is a function of the meta-parameters follows those that it reads.
@@ -88,19 +93,38 @@ def stuck(function: Any, grid: Any, arguments: Mapping[str, Any]) -> frozenset[s
         function: the kernel's Python function.
         grid: as the launch is given it.
         arguments: of the launch, meta-parameters included, by name.
+        followed: what grids were found to read, by their code: a function is asked once.
     """
-    parameters = set(inspect.signature(function).parameters)
-    read: set[str] = set()
-    if callable(grid):
-        given = FollowedBy(arguments)
-        try:
-            grid = grid(given)
-        except Exception:  # it needs what an autotuner chooses: that is its author's affair
-            return frozenset()
-        read = given.read
-    sizes = tuple(int(one) for one in (grid if isinstance(grid, tuple | list) else (grid,)))
     tied = tied_to_grid(function)
-    return frozenset((parameters if tied is None else tied.at(sizes, arguments)) - read)
+    if tied is not None and not (tied.names or tied.parts):
+        return frozenset()
+    if not callable(grid):
+        return _parameters(function) if tied is None else tied.at(_sizes(grid), arguments)
+    code = getattr(grid, "__code__", None)
+    read = None if followed is None or code is None else followed.get(code)
+    try:
+        if read is None:
+            given = FollowedBy(arguments)
+            grid(given)
+            read = frozenset(given.read)
+        if followed is not None and code is not None:
+            followed[code] = read
+        if tied is None:
+            return _parameters(function) - read
+        if all(one.size in read for one in tied.parts):
+            return tied.names - read
+        return tied.at(_sizes(grid(arguments)), arguments) - read
+    except Exception:  # it needs what an autotuner chooses: that is its author's affair
+        return frozenset()
+
+
+def _sizes(grid: Any) -> tuple[int, ...]:
+    return tuple(int(one) for one in (grid if isinstance(grid, tuple | list) else (grid,)))
+
+
+@cache
+def _parameters(function: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 class _Taints(ast.NodeVisitor):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -64,6 +65,8 @@ class _Launches:
         self._application, self._context = application, context
         self._is_it: dict[Any, bool] = {}
         self._best: list[tuple[Any, Any]] = []
+        self.followed: dict[Any, frozenset[str]] = {}
+        """What grids that are functions read, by their code."""
 
     def plain(self, below: Callable[..., Any], layer: Layer) -> Callable[..., Any]:
         """Of a kernel itself."""
@@ -173,7 +176,8 @@ def _with(
         return args, dict(kwargs)
     now = {**dict(zip(names, args, strict=False)), **kwargs}
     changed = {name for name, value in config.items() if _value(now.get(name)) != value}
-    held = changed & stuck(function, grid, {**_defaults(function), **now, **config})
+    given = {**_defaults(function), **now, **config}
+    held = changed & stuck(function, grid, given, launches.followed)
     if held:
         what = (
             "is a function that does not read it" if callable(grid) else f"{tuple(grid)} is fixed"
@@ -191,6 +195,7 @@ def _with(
     return tuple(placed), new
 
 
+@cache
 def _defaults(function: Any) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     return {one.name: one.default for one in parameters if one.default is not one.empty}
