@@ -223,6 +223,22 @@ def test_the_command_says_on_how_many_and_a_study_keeps_them(say, tmp_path):
     assert code != ExitCode.OK and "given.py was changed since the study was begun" in err
 
 
+def test_a_step_that_takes_arguments_is_captured_with_the_first(say, tmp_path):
+    (tmp_path / "step.py").write_text(
+        "import torch\ndef step():\n    return lambda x: x * 2\n"
+        "def few():\n    yield (torch.ones(5),)\n    yield (torch.ones(3),)\n"
+    )
+    code, _, err = say("capture", "--entry", "step.py:step", "--yes")
+    assert code != ExitCode.OK and "--inputs FILE.py:FUNCTION" in err
+    code, out, err = say(
+        "capture", "--entry", "step.py:step", "--inputs", "step.py:few", "--yes", "--json"
+    )
+    assert code == ExitCode.OK, err
+    found = json.loads(out)
+    assert found["ops"][0]["inputs"][0]["shape"] == [5]
+    assert "outputs are compared on 2 inputs: also on input 2" in found["notes"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -57,6 +57,16 @@ CaptureOutputOption = Annotated[
         help="Keep the capture: what `optimize` and a later look read.",
     ),
 ]
+InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE:FUNCTION|N",
+        help="A function that yields the arguments of the --entry's step, tuple by tuple: the "
+        "first is captured and timed, outputs are compared on all. Or so many of a program's own "
+        "calls.",
+    ),
+]
 CaptureJsonOption = Annotated[
     bool, typer.Option("--json", help="The capture's document on standard output.")
 ]
@@ -83,6 +93,7 @@ def capture(
     module: ModuleOption = None,
     entry: EntryOption = None,
     trace: TraceOption = None,
+    inputs: InputsOption = None,
     output: CaptureOutputOption = None,
     json: CaptureJsonOption = False,
     calibration: CalibrationOption = None,
@@ -103,12 +114,12 @@ def capture(
     from kernel_compass.codec.step_capture_document import encode
 
     if trace is not None:
-        if script or module or entry or arguments or ncu:
+        if script or module or entry or arguments or inputs or ncu:
             raise UsageError("--trace stands in for a run.", "Name a trace, or a program.")
         captures = step_capturing.capture_trace(trace, calibration)
     else:
         program = step_program.program_of(
-            None if script is None else str(script), module, entry, arguments or ()
+            None if script is None else str(script), module, entry, arguments or (), inputs
         )
         agree_to_run(step_program.program_files(program), yes)
         found = step_capturing.capture_program(

@@ -10,7 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from kernel_compass.cli.agreeing import agree_to_run
-from kernel_compass.cli.capture import EntryOption, ModuleOption, ScriptOption, TraceOption
+from kernel_compass.cli.capture import (
+    EntryOption,
+    InputsOption,
+    ModuleOption,
+    ScriptOption,
+    TraceOption,
+)
 from kernel_compass.cli.optimize_view import view_of
 from kernel_compass.cli.output import emit, prepare
 from kernel_compass.cli.shapes import budget_pct_of
@@ -38,16 +44,6 @@ CapturedOption = Annotated[
         metavar="FILE.json.gz",
         help="What `capture -o` or `optimize --record` wrote, in place of a run; nothing is "
         "measured.",
-    ),
-]
-InputsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--inputs",
-        metavar="FILE:FUNCTION|N",
-        help="What outputs are compared on: a function that yields the arguments of the --entry's "
-        "step, tuple by tuple (the first is timed), or so many of a program's own calls. "
-        "Default: the last call.",
     ),
 ]
 RecordOption = Annotated[
