@@ -14,6 +14,7 @@ from kernel_compass.validation.found import Found
 from kernel_compass.validation.guards import Guarded, guard_all
 from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
 from kernel_compass.validation.judge_contracts import (
+    Change,
     Effort,
     GateFinding,
     JudgedProblem,
@@ -89,10 +90,10 @@ class Session:
         return Draw(inputs, sealed, self.problem)
 
     def of_changed(
-        self, workload: ProblemWorkload, inputs: dict[str, Any], slack: float
+        self, workload: ProblemWorkload, inputs: dict[str, Any], change: Change
     ) -> Draw | None:
         """Inputs that were made into others than the problem draws; `None` = they tell nothing."""
-        expected = self.problem.expected(workload, inputs, slack)
+        expected = self.problem.expected(workload, inputs, change)
         return (
             None if expected is None else Draw(inputs, Sealed(self.torch, expected), self.problem)
         )
