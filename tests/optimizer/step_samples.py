@@ -139,6 +139,8 @@ class FakeBench:
     asked: list[tuple[str, object]] = field(default_factory=list)
     interrupt_at: int | None = None
     product: ProductFound | None = None
+    inputs: int = 1
+    """That outputs are compared on."""
 
     def capture(self, accepted):
         self.asked.append(("capture", accepted))
@@ -180,14 +182,16 @@ class FakeBench:
         rng = random.Random(repr(action))
         while comparison.decision is Decision.CONTINUE:
             comparison.add(_pairs(before, after, comparison.pairs_wanted, rng))
-        return StepTried(None, "", comparison.result(), before, after, outputs)
+        result = comparison.result()
+        return StepTried(None, "", result, before, after, outputs, inputs=self.inputs)
 
     def sample(self, process, actions):
         self.asked.append(("sample", process))
         after = self._us(actions) if self.holds else self.base_us
         rng = random.Random(process)
         pairs = _pairs(self.base_us, after, 12, rng, process)
-        return StepSampled(pairs, outputs=(OutputError("output", 0.2),), added_bytes=1 << 20)
+        outputs = (OutputError("output", 0.2),)
+        return StepSampled(pairs, outputs=outputs, added_bytes=1 << 20, inputs=self.inputs)
 
     def _us(self, actions):
         saved = sum(self._saves(one) for one in actions)

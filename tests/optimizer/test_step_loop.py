@@ -278,6 +278,16 @@ def test_the_report_says_shares_predictions_and_what_is_not_handled(tmp_path):
     assert "Tried and taken back" in text
 
 
+def test_the_report_says_on_how_many_inputs_outputs_were_compared(tmp_path):
+    _, one = run(tmp_path / "one", FakeBench())
+    assert "  outputs, on one input: output 0.2 % off" in step_study_text(one)
+    _, found = run(tmp_path / "more", FakeBench(inputs=3))
+    text = step_study_text(found)
+    assert "  outputs, on each of 3 inputs: output 0.2 % off" in text
+    assert text.count("on each of 3 inputs") == 1 + len(found.step.kept)
+    assert read_study(tmp_path / "more").step == found.step
+
+
 def test_a_plan_orders_by_predicted_gain_and_measures_nothing():
     places, offers = plan_step(setup(), decode_capture())
     assert offers[0].proposal.action.kind is KIND.STEP_GRAPH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,20 @@ from kernel_compass.api.optimizing import STOPPED
 from kernel_compass.api.step_bench import CPU, ProgramBench
 from kernel_compass.api.step_capturing import capture_trace, shown_name, step_costs
 from kernel_compass.api.step_program import Program, ProgramKind, program_files, program_of
+from kernel_compass.api.step_requests import (
+    BUDGET_PCT,
+    RECORDED,
+    StepAsked,
+    asked_of,
+    checked_program,
+    is_step_study,
+    program_in,
+    request_from,
+    request_of,
+)
+from kernel_compass.api.step_unchanged import check_same_machine, check_same_step
 from kernel_compass.codec import step_capture_document, step_recording
-from kernel_compass.errors import CalibrationError, StudyError, UsageError, shortened
+from kernel_compass.errors import CalibrationError, UsageError, shortened
 from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.loop_setup import Tell
@@ -27,7 +39,6 @@ from kernel_compass.optimizer.step_proposers import step_proposers
 from kernel_compass.records.advice import FormatAdvice
 from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.dispatch import GpuModel
-from kernel_compass.records.environment import Environment
 from kernel_compass.records.loop import LoopEvent, Stage, Why
 from kernel_compass.records.problem import ProblemSource
 from kernel_compass.records.profile import Regime
@@ -35,14 +46,8 @@ from kernel_compass.records.step_action import StepActionKind, StepEntry, StepTr
 from kernel_compass.records.step_capture import StepCapture
 from kernel_compass.records.step_loop import StepOptions, StepPlace, StepRecording
 from kernel_compass.records.step_study import StepFinal, StepStudy
-from kernel_compass.records.study import RecordedStudy, Study, StudyLimits, StudyRequest
+from kernel_compass.records.study import RecordedStudy, Study, StudyLimits
 from kernel_compass.records.workload import Precision
-
-STEP = "step"
-"""What `options["study"]` says of a study over a step."""
-BUDGET_PCT = 1.0
-"""Where no budget is given: bf16 alone."""
-RECORDED = "recorded:"
 
 
 @dataclass(frozen=True)
@@ -74,18 +79,6 @@ class StepPlan:
     in_graph: StepPlan | None = None
     """The same step without the time in which its GPU waits: what would be left to do once it is
     in a CUDA graph; `None` = that is not proposed."""
-
-
-@dataclass(frozen=True)
-class StepAsked:
-    """What decides a study over a step, beside the program."""
-
-    budget_pct: float = BUDGET_PCT
-    limits: StudyLimits = field(default_factory=StudyLimits)
-    device: str = "cuda"
-    calibration: str | None = None
-    product_minutes: float = 1.5
-    options: StepOptions = field(default_factory=StepOptions)
 
 
 def optimize_step(
@@ -130,7 +123,7 @@ def _optimized(
         bench = RecordingBench(bench, kept.__setitem__)
     bench = _Begun(bench, capture)
     name = identifier or new_identifier(shown_name(program))
-    study = Study(name, _request(program, asked), capture.environment)
+    study = Study(name, request_of(program, asked), capture.environment)
     try:
         with Ledger.create(study, folder) as ledger:
             return _run(bench, capture, asked, ledger, tell)
@@ -146,21 +139,18 @@ def resume_step(name: str, tell: Tell = lambda _: None) -> StepOptimized:
         StudyError: there is none, its files are others by now, or the machine is another one.
     """
     folder = find_study(name)
-    before = read_study(folder).study
+    recorded = read_study(folder)
+    before = recorded.study
     asked = asked_of(before.request)
     if asked.device.startswith(RECORDED):
         return _resume_recorded(folder, before, asked, tell)
     program = checked_program(before.request)
     with _program_bench(program, asked, tell) as bench:
         capture = bench.capture(())
-        _check_same(before.environment, capture.environment)
+        check_same_machine(before.environment, capture.environment)
+        check_same_step(recorded.step, capture)
         with Ledger.resume(folder) as ledger:
             return _run(_Begun(bench, capture), capture, asked, ledger, tell)
-
-
-def is_step_study(request: StudyRequest) -> bool:
-    """Whether a study is over a program's step."""
-    return request.options.get("study") == STEP
 
 
 def replay_step_recording(
@@ -185,7 +175,7 @@ def replay_step_recording(
     )
     name = identifier or new_identifier(recording.program)
     source = ProblemSource(recording.program, {"program": ProgramKind.SCRIPT.value})
-    study = Study(name, _request_of(source, asked), recording.environment)
+    study = Study(name, request_from(source, asked), recording.environment)
     with Ledger.create(study, folder) as ledger:
         return _run(recorded_bench(recording), recording.capture, asked, ledger, tell)
 
@@ -227,7 +217,7 @@ def captures_of_trace(path: Path, calibration: str | None = None) -> tuple[StepC
 
 
 def step_files(name: str) -> list[tuple[Path, str]]:
-    """The file whose code a study's program begins with.
+    """The files whose code a study's program and its inputs begin with.
 
     Raises:
         StudyError: there is no such study.
@@ -235,7 +225,7 @@ def step_files(name: str) -> list[tuple[Path, str]]:
     request = read_study(find_study(name)).study.request
     if str(request.options.get("device", "")).startswith(RECORDED):
         return []
-    return program_files(_program_of(request))
+    return program_files(program_in(request))
 
 
 class _Begun:
@@ -321,7 +311,8 @@ def _entry(capture: StepCapture, study: str, trial: StepTrial, final: StepFinal)
     device = capture.environment.device
     action = trial.proposal.action
     # a product is known by its sizes wherever it is; all else is a change to these very files
-    files = {} if action.kind is StepActionKind.PRODUCT else dict(capture.files)
+    product = action.kind is StepActionKind.PRODUCT
+    files, packages = ({}, {}) if product else (dict(capture.files), dict(capture.packages))
     speedup = trial.speedup or final.speedup
     assert speedup is not None, "kept for its speed"
     return StepEntry(
@@ -334,6 +325,7 @@ def _entry(capture: StepCapture, study: str, trial: StepTrial, final: StepFinal)
         speedup,
         trial.outputs,
         trial.added_bytes,
+        packages,
     )
 
 
@@ -353,87 +345,9 @@ def _program_bench(program: Program, asked: StepAsked, tell: Tell) -> ProgramBen
     )
 
 
-def _request(program: Program, asked: StepAsked) -> StudyRequest:
-    ((path, sha256),) = program_files(program)
-    target = program.target
-    if program.kind is not ProgramKind.MODULE:
-        whole = str(path.resolve())
-        target = f"{whole}:{program.function}" if program.function else whole
-    arguments = {f"argument{i:03d}": one for i, one in enumerate(program.arguments)}
-    source = ProblemSource(target, {"program": program.kind.value, **arguments}, sha256)
-    return _request_of(source, asked)
-
-
-def _request_of(source: ProblemSource, asked: StepAsked) -> StudyRequest:
-    options: dict[str, int | float | str | bool] = {
-        "study": STEP,
-        "device": asked.device,
-        "product_minutes": asked.product_minutes,
-        **asked.options.kept,
-    }
-    if asked.calibration is not None:
-        options["calibration"] = asked.calibration
-    return StudyRequest(
-        source,
-        (Regime.IN_SITU,),
-        asked.budget_pct,
-        limits=asked.limits,
-        strategy="greedy",
-        options=options,
-    )
-
-
-def asked_of(request: StudyRequest) -> StepAsked:
-    """What a study was begun with."""
-    options = request.options
-    calibration = options.get("calibration")
-    budget = request.error_budget_pct
-    return StepAsked(
-        BUDGET_PCT if budget is None else budget,
-        request.limits,
-        str(options["device"]),
-        None if calibration is None else str(calibration),
-        float(options.get("product_minutes", 1.5)),
-        StepOptions.of(request),
-    )
-
-
-def _program_of(request: StudyRequest) -> Program:
-    arguments = request.source.arguments
-    words = [str(v) for k, v in sorted(arguments.items()) if k.startswith("argument")]
-    return Program(ProgramKind(str(arguments["program"])), request.source.target, tuple(words))
-
-
-def checked_program(request: StudyRequest) -> Program:
-    """A study's program: what was tried on another one says nothing of it.
-
-    Raises:
-        StudyError: its file is another one by now.
-    """
-    program = _program_of(request)
-    ((path, sha256),) = program_files(program)
-    if sha256 != request.source.sha256:
-        found = f"{path} was changed since the study was begun."
-        raise StudyError(found, "Start a new study: what was tried there says nothing here.")
-    return program
-
-
-def _check_same(before: Environment, now: Environment) -> None:
-    rows = {
-        "GPU": (before.device.name, now.device.name),
-        "torch": (before.torch, now.torch),
-        "triton": (before.triton, now.triton),
-        "kernel-compass": (before.kernel_compass, now.kernel_compass),
-    }
-    other = [f"{name} was {a} and is {b}" for name, (a, b) in rows.items() if a != b]
-    if other:
-        found = f"The study was begun elsewhere: {'; '.join(other)}."
-        raise StudyError(found, "Start a new one: what was measured there says nothing here.")
-
-
 def _resume_recorded(folder: Path, before: Study, asked: StepAsked, tell: Tell) -> StepOptimized:
     recording = step_recording.read(Path(asked.device.removeprefix(RECORDED)))
-    _check_same(before.environment, recording.environment)
+    check_same_machine(before.environment, recording.environment)
     with Ledger.resume(folder) as ledger:
         return _run(recorded_bench(recording), recording.capture, asked, ledger, tell)
 

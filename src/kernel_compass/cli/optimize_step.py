@@ -17,6 +17,7 @@ from kernel_compass.errors import UsageError
 
 __all__ = [
     "CapturedOption",
+    "InputsOption",
     "RecordOption",
     "StepSource",
     "StepWords",
@@ -32,6 +33,16 @@ CapturedOption = Annotated[
         metavar="FILE.json.gz",
         help="What `capture -o` or `optimize --record` wrote, in place of a run; nothing is "
         "measured.",
+    ),
+]
+InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE:FUNCTION|N",
+        help="What outputs are compared on: a function that yields the arguments of the --entry's "
+        "step, tuple by tuple (the first is timed), or so many of a program's own calls. "
+        "Default: the last call.",
     ),
 ]
 RecordOption = Annotated[
@@ -53,6 +64,7 @@ class StepSource:
     entry: str | None
     trace: Path | None
     captured: Path | None
+    inputs: str | None = None
 
     @property
     def is_named(self) -> bool:
@@ -99,6 +111,9 @@ def optimize_step(
     if words.resume is not None and source.is_named:
         both = "Both a program and a study are named."
         raise UsageError(both, "Name a program, or --resume STUDY.")
+    if source.inputs is not None and (words.resume or source.trace or source.captured):
+        said = "--inputs: outputs are compared where a new study runs a program."
+        raise UsageError(said, "Leave that out; or name the program.")
     if source.trace is not None or source.captured is not None:
         return _without_a_run(source, arguments, words, forms)
     prepare(words.record, "--record", regular=True)
@@ -115,6 +130,7 @@ def optimize_step(
             source.module,
             source.entry,
             arguments,
+            source.inputs,
         )
         agree_to_run(step_program.program_files(program), words.yes)
         with view:
@@ -125,7 +141,7 @@ def optimize_step(
 
 
 def _asked(words: StepWords) -> Any:
-    from kernel_compass.api.step_optimizing import BUDGET_PCT, StepAsked
+    from kernel_compass.api.step_requests import BUDGET_PCT, StepAsked
     from kernel_compass.records.study import StudyLimits
 
     budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
@@ -138,6 +154,7 @@ def _without_a_run(
 ) -> int:
     """A capture, a recording of a study, or a server's trace: nothing is measured."""
     from kernel_compass.api import step_optimizing
+    from kernel_compass.api.step_requests import BUDGET_PCT
     from kernel_compass.codec.step_recording import is_recording
     from kernel_compass.report.step_study import step_plan_text
 
@@ -147,7 +164,7 @@ def _without_a_run(
     if words.minutes is not None or words.trials is not None or words.record is not None:
         found = "--minutes, --trials and --record: nothing is measured of what was captured."
         raise UsageError(found, "Leave them out; or name the program.")
-    budget = step_optimizing.BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
+    budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
     missing = next((p for p in (source.captured, source.trace) if p and not p.is_file()), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernel_compass.analysis.hold_out import hold_out
-from kernel_compass.errors import KernelCompassError, MeasurementError
+from kernel_compass.errors import KernelCompassError
 from kernel_compass.optimizer.config_descent import descended
 from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.optimizer.loop_setup import Tell
@@ -24,14 +23,13 @@ from kernel_compass.optimizer.step_doors import (
     StepProposer,
     StepView,
 )
+from kernel_compass.optimizer.step_finals import final_of
 from kernel_compass.optimizer.step_proposers.products import decided
 from kernel_compass.optimizer.step_selecting import select_again, select_places, worked_on
-from kernel_compass.records.comparison import Decision, Rule
+from kernel_compass.records.comparison import Decision
 from kernel_compass.records.loop import LoopEvent, Stage, Why
-from kernel_compass.records.measurement import PairedSamples
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.step_action import (
-    OutputError,
     StepAction,
     StepEntry,
     StepProposal,
@@ -43,6 +41,7 @@ from kernel_compass.records.step_loop import (
     ConfigTime,
     StepOptions,
     StepPlace,
+    StepSampled,
     StepTried,
 )
 from kernel_compass.records.step_study import StepFinal, StepStudy
@@ -204,6 +203,8 @@ class StepLoop:
                     step_us=found.step_us,
                     step=f"{found.program}: {found.step}",
                     notes=found.notes,
+                    files=found.files,
+                    packages=found.packages,
                 )
             )
         time = "" if found.step_us is None else f", {duration_text(found.step_us)} a step"
@@ -312,6 +313,7 @@ class StepLoop:
             found.after_us,
             found.outputs,
             found.added_bytes,
+            found.inputs,
         )
 
     def _confirm(self) -> None:
@@ -322,91 +324,45 @@ class StepLoop:
         options = self._setup.options
         why = f"{len(self._kept)} changes together, beside the untouched program"
         number = self._book.begin_final(why)
-        samples: list[PairedSamples] = []
-        outputs: dict[str, OutputError] = {}
-        added, failure = 0, None
+        samples: list[StepSampled] = []
+        failure = None
         for process in range(options.processes):
             found = self._bench.sample(process, self.accepted)
             self._say(Stage.FINALS, f"process {process + 1} of {options.processes}")
             if found.reason is not None or found.samples is None:
                 failure = (found.reason or Reason.CANNOT_BE_TIMED, found.detail)
                 break
-            samples.append(found.samples)
-            added = max(added, found.added_bytes)
-            for one in found.outputs:
-                worst = outputs.get(one.name)
-                if worst is None or one.relative_pct > worst.relative_pct:
-                    outputs[one.name] = one
-        self._end_final(number, why, samples, tuple(outputs.values()), added, failure)
+            samples.append(found)
+        final, reason = final_of(samples, failure, options)
+        self._end_final(number, why, replace(final, trials=numbers), reason)
 
-    def _end_final(
-        self,
-        number: int,
-        why: str,
-        samples: Sequence[PairedSamples],
-        outputs: tuple[OutputError, ...],
-        added: int,
-        failure: tuple[Reason, str] | None,
-    ) -> None:
-        final, reason = self._final(samples, outputs, added, failure)
-        final = replace(final, trials=tuple(one.number for one in self._kept))
+    def _end_final(self, number: int, why: str, final: StepFinal, reason: Reason | None) -> None:
         results: tuple[RegimeResult, ...] = ()
         if final.speedup is not None and final.before_us and final.after_us:
             speedup = final.speedup
             results = (
                 RegimeResult(Regime.IN_SITU, final.before_us, final.after_us, speedup, True),
             )
-        proposal = final_proposal(why)
         outcome = Outcome.ACCEPTED if final.accepted else Outcome.REJECTED
         if reason in PROCESS_FAULTS:
             outcome = Outcome.FAILED
-        errors = [one.relative_pct for one in outputs]
+        errors = [one.relative_pct for one in final.outputs]
         trial = Trial(
             number,
             WHOLE,
-            proposal,
+            final_proposal(why),
             outcome,
             reason,
             final.detail,
             results,
             format_error_pct=max(errors) if errors else None,
-            added_bytes=added or None,
+            added_bytes=final.added_bytes or None,
         )
         entries = tuple(self._setup.entry(o, final) for o in self._kept) if final.accepted else ()
         before = self._ledger.recorded.step or StepStudy()
         self._ledger.note_step(replace(before, final=final))
         self._book.end_final(trial, entries)
         self._say(Stage.FINALS, final.detail, trial)
-
-    def _final(
-        self,
-        samples: Sequence[PairedSamples],
-        outputs: tuple[OutputError, ...],
-        added: int,
-        failure: tuple[Reason, str] | None,
-    ) -> tuple[StepFinal, Reason | None]:
-        if failure is not None:
-            detail = f"a fresh process: {failure[1]}"
-            return StepFinal(False, detail, processes=len(samples)), failure[0]
-        options = self._setup.options
-        rule = Rule(minimum_effect=options.final_effect, hold_out_processes=options.processes)
-        try:
-            found = hold_out(samples, rule)
-        except MeasurementError as error:
-            final = StepFinal(False, error.found, processes=len(samples))
-            return final, Reason.CANNOT_BE_TIMED
-        faster = found.decision is Decision.FASTER
-        final = StepFinal(
-            faster,
-            "; ".join(found.reasons),
-            found.speedup,
-            _middle([t for one in samples for t in one.baseline_us]),
-            _middle([t for one in samples for t in one.candidate_us]),
-            outputs,
-            added,
-            found.processes,
-        )
-        return final, None if faster else Reason.HOLD_OUT
 
     def _step_us(self) -> float | None:
         return None if self._capture is None else self._capture.step_us
@@ -446,6 +402,7 @@ def _ended(
         None if found is None else found.after_us,
         () if found is None else found.outputs,
         0 if found is None else found.added_bytes,
+        1 if found is None else found.inputs,
     )
 
 
@@ -469,12 +426,6 @@ def _predicted(proposal: StepProposal) -> str:
     if proposal.saves_us is None:
         return "what it brings is not known beforehand"
     return f"should save {duration_text(proposal.saves_us)} of a step"
-
-
-def _middle(times: Sequence[float]) -> float:
-    ordered = sorted(times)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def plan_step(

@@ -415,6 +415,7 @@ class Recorder:
             line=line,
             module=self._place,
             region=self._region,
+            tied=launch.tied,
         )
 
     def _is_compiled(self, region: int) -> bool:

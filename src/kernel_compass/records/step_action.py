@@ -127,6 +127,8 @@ class StepTrial:
     outputs: tuple[OutputError, ...] = ()
     """With all changes on, against the untouched program."""
     added_bytes: int = 0
+    inputs: int = 1
+    """That outputs were compared on."""
 
     @property
     def saved_us(self) -> float | None:
@@ -152,6 +154,8 @@ class StepEntry:
     """Of the step."""
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of installed packages that the step goes through: the same for them."""
 
     @property
     def reference(self) -> str:

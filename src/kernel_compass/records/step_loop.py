@@ -130,6 +130,8 @@ class StepTried:
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
     notes: tuple[str, ...] = ()
+    inputs: int = 1
+    """That outputs were compared on."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class StepSampled:
     detail: str = ""
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
+    inputs: int = 1
+    """That outputs were compared on."""
 
 
 @dataclass(frozen=True)
