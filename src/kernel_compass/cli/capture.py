@@ -12,6 +12,14 @@ import typer
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.options import CalibrationOption
 from kernel_compass.cli.output import emit, prepare, width_of, write
+from kernel_compass.cli.program_options import (
+    ArgumentsArgument,
+    EntryOption,
+    InputsOption,
+    ModuleOption,
+    ScriptOption,
+    TraceOption,
+)
 from kernel_compass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,35 +27,6 @@ if TYPE_CHECKING:
 
 STDERR = 2
 
-ScriptOption = Annotated[
-    Path | None,
-    typer.Option("--script", metavar="FILE", help="Run a Python script, as python FILE does."),
-]
-ModuleOption = Annotated[
-    str | None,
-    typer.Option("--module", "-m", metavar="NAME", help="Run a module, as python -m does."),
-]
-EntryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--entry",
-        metavar="FILE:FUNCTION",
-        help="A function without arguments: what it returns is the step, where that can be "
-        "called, else calling the function is.",
-    ),
-]
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        metavar="FILE",
-        help="A trace of torch.profiler (vLLM's, SGLang's) in place of a run.",
-    ),
-]
-ArgumentsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- ARGS]", help="The program's own arguments.", show_default=False),
-]
 CaptureOutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -55,16 +34,6 @@ CaptureOutputOption = Annotated[
         "-o",
         metavar="FILE.json.gz",
         help="Keep the capture: what `optimize` and a later look read.",
-    ),
-]
-InputsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--inputs",
-        metavar="FILE:FUNCTION|N",
-        help="A function that yields the arguments of the --entry's step, tuple by tuple: the "
-        "first is captured and timed, outputs are compared on all. Or so many of a program's own "
-        "calls.",
     ),
 ]
 CaptureJsonOption = Annotated[

@@ -10,13 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from kernel_compass.cli.agreeing import agree_to_run
-from kernel_compass.cli.capture import (
-    EntryOption,
-    InputsOption,
-    ModuleOption,
-    ScriptOption,
-    TraceOption,
-)
 from kernel_compass.cli.optimize_view import view_of
 from kernel_compass.cli.output import emit, prepare
 from kernel_compass.cli.shapes import budget_pct_of
@@ -24,14 +17,9 @@ from kernel_compass.errors import UsageError
 
 __all__ = [
     "CapturedOption",
-    "EntryOption",
-    "InputsOption",
-    "ModuleOption",
     "RecordOption",
-    "ScriptOption",
     "StepSource",
     "StepWords",
-    "TraceOption",
     "is_step",
     "optimize_step",
 ]

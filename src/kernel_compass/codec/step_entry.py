@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kernel_compass.codec.canonical import Part, plain, reshaped
+from kernel_compass.codec.canonical import Part, part, record_in
 from kernel_compass.codec.trial_document import (
     CandidateDocument,
     ConfigDocument,
@@ -96,9 +96,7 @@ def step_part(entry: StepEntry) -> Any:
     Raises:
         ValueError: it contradicts itself.
     """
-    found = plain(reshaped(plain(entry), StepEntryDocument))
-    step_of(found)
-    return found
+    return part(entry, StepEntryDocument, step_of)
 
 
 def step_of(found: Any) -> StepEntry:
@@ -107,7 +105,7 @@ def step_of(found: Any) -> StepEntry:
     Raises:
         ValueError: it is none, or contradicts itself.
     """
-    entry = reshaped(plain(reshaped(found, StepEntryDocument)), StepEntry)
+    entry = record_in(found, StepEntryDocument, StepEntry)
     _check(entry)
     return entry
 
