@@ -131,6 +131,7 @@ class FakeBench:
 
     saves: dict[object, float] = field(default_factory=lambda: dict(SAVES))
     errors: dict[object, float] = field(default_factory=dict)
+    """By kind, or by a product's number format."""
     failures: dict[object, Reason] = field(default_factory=dict)
     base_us: float = 662.0
     holds: bool = True
@@ -175,7 +176,10 @@ class FakeBench:
         if failure is not None:
             return StepTried(failure, "the process ended by a signal")
         before, after = self._us(accepted), self._us((*accepted, action))
-        outputs = (OutputError("output", self.errors.get(action.kind, 0.1)),)
+        error = self.errors.get(action.kind, 0.1)
+        if action.candidate is not None:
+            error = self.errors.get(action.candidate.format, error)
+        outputs = (OutputError("output", error),)
         if outputs[0].relative_pct > 1.0:
             return StepTried(Reason.OVER_BUDGET, "output is off", outputs=outputs)
         comparison = SequentialComparison(Rule(minimum_effect=0.01, looks=(12, 24, 48)))

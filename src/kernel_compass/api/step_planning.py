@@ -13,6 +13,7 @@ from kernel_compass.api.step_capturing import capture_trace, step_costs
 from kernel_compass.api.step_requests import BUDGET_PCT, StepAsked
 from kernel_compass.codec import step_capture_document
 from kernel_compass.errors import CalibrationError, UsageError, shortened
+from kernel_compass.optimizer.product_choices import product_budget_pct
 from kernel_compass.optimizer.step_doors import Group, Offer
 from kernel_compass.optimizer.step_planning import StepSetup, plan_step
 from kernel_compass.optimizer.step_proposers import step_proposers
@@ -84,7 +85,8 @@ def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
         return groups_of(found, fixed, stream_us)
 
     def speedups(places: Sequence[StepPlace]) -> Mapping[str, float]:
-        return {} if machine is None else _speedups(machine, places, asked.budget_pct)
+        allowed_pct = product_budget_pct(asked.budget_pct)
+        return {} if machine is None else _speedups(machine, places, allowed_pct)
 
     return StepSetup(
         asked.options,

@@ -15,7 +15,7 @@ from kernel_compass.records.study import StudyLimits, StudyRequest
 STEP = "step"
 """What `options["study"]` says of a study over a step."""
 BUDGET_PCT = 1.0
-"""Where no budget is given: bf16 alone."""
+"""Of the step's outputs, where no budget is given."""
 RECORDED = "recorded:"
 NEW_STUDY = "Start a new study: what was tried there says nothing here."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_compass.records.comparison import Decision
 from kernel_compass.records.step_action import StepProposal, StepTrial
-from kernel_compass.records.step_loop import PROCESS_FAULTS, StepTried
+from kernel_compass.records.step_loop import PROCESS_FAULTS, WRONG_RESULTS, StepTried
 from kernel_compass.records.trial import Outcome, Reason
 from kernel_compass.units import duration_text
 
@@ -56,6 +56,11 @@ def ended(
         0 if found is None else found.added_bytes,
         1 if found is None else found.inputs,
     )
+
+
+def is_refused(trial: StepTrial) -> bool:
+    """Whether outputs were against it, and what errs less is left to try."""
+    return trial.reason in WRONG_RESULTS and trial.proposal.finer > 0
 
 
 def may_change(trial: StepTrial) -> bool:

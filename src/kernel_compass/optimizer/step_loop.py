@@ -7,7 +7,7 @@ outputs stay within the budget; after each one that is kept, where the time goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_compass.errors import KernelCompassError
@@ -17,13 +17,20 @@ from kernel_compass.optimizer.loop_setup import Tell
 from kernel_compass.optimizer.step_book import WHOLE, StepBook, final_proposal
 from kernel_compass.optimizer.step_doors import Actions, Offer, StepBench
 from kernel_compass.optimizer.step_finals import final_of
-from kernel_compass.optimizer.step_judging import ended, judged, line_of, may_change, predicted_of
+from kernel_compass.optimizer.step_judging import (
+    ended,
+    is_refused,
+    judged,
+    line_of,
+    may_change,
+    predicted_of,
+)
 from kernel_compass.optimizer.step_planning import StepSetup, view_of
 from kernel_compass.optimizer.step_proposers.products import decided
 from kernel_compass.optimizer.step_selecting import select_again, worked_on
 from kernel_compass.records.loop import LoopEvent, Stage, Why
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.step_action import StepTrial
+from kernel_compass.records.step_action import StepProposal, StepTrial
 from kernel_compass.records.step_capture import StepCapture
 from kernel_compass.records.step_loop import PROCESS_FAULTS, ConfigTime, StepPlace, StepSampled
 from kernel_compass.records.step_study import StepFinal, StepStudy
@@ -123,13 +130,10 @@ class StepLoop:
             offer = self._next()
             if offer is None:
                 break
-            trial = self._try(offer)
-            self._count += 1
-            if not may_change(trial):
+            trials = list(self._told(offer))
+            if not trials or not may_change(trials[-1]):
                 self._closed.add(offer.key)
-            self._say(Stage.SCREEN, line_of(trial))
-            if trial.reason is None:
-                self._kept.append(trial)
+            self._kept += [one for one in trials if one.reason is None]
         if self._kept:
             self._confirm()
         self._book.drop_pending()
@@ -196,38 +200,61 @@ class StepLoop:
         self._tried[best.key] = kept
         return best
 
-    def _try(self, offer: Offer) -> StepTrial:
-        """Find out what the change is in full, write it down, try it."""
+    def _told(self, offer: Offer) -> Iterator[StepTrial]:
+        """What comes of an offer, each trial told as it ends."""
+        for trial in self._try(offer):
+            self._count += 1
+            self._say(Stage.SCREEN, line_of(trial))
+            yield trial
+
+    def _try(self, offer: Offer) -> Iterator[StepTrial]:
+        """Find out what the change is in full, write it down, try it; where outputs refuse it, try
+        what errs less.
+        """
         before = self._book.ended(self.accepted, offer.proposal.action)
-        if before is not None:
-            return before
+        if before is not None and not is_refused(before):
+            yield before
+            return
         self._say(
             Stage.SCREEN, f"next: {offer.proposal.action.text}: {predicted_of(offer.proposal)}"
         )
-        full, objection = self._in_full(offer)
+        found, objection = self._in_full(offer)
         if objection is not None:
-            trial = ended(self._book.number(), full.proposal, *objection)
+            trial = ended(self._book.number(), found[0].proposal, *objection)
             self._book.end(self.accepted, trial, self._step_us())
-            return trial
-        number = self._book.begin(full.proposal, self._step_us())
-        found = self._bench.attempt(self.accepted, full.proposal.action)
-        trial = judged(number, full.proposal, found)
+            yield trial
+            return
+        actions = [one.proposal.action for one in found]
+        tried = [self._book.was_tried(self.accepted, one) for one in actions]
+        if before is not None and all(tried):
+            yield before
+        for one in (one for one, known in zip(found, tried, strict=True) if not known):
+            trial = self._attempted(one.proposal)
+            yield trial
+            if not is_refused(trial):
+                return
+
+    def _attempted(self, proposal: StepProposal) -> StepTrial:
+        number = self._book.begin(proposal, self._step_us())
+        found = self._bench.attempt(self.accepted, proposal.action)
+        trial = judged(number, proposal, found)
         self._book.end(self.accepted, trial, self._step_us())
         return trial
 
-    def _in_full(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
-        """A product's implementation by a study of it alone; configurations and modes by times."""
+    def _in_full(self, offer: Offer) -> tuple[list[Offer], tuple[Reason, str] | None]:
+        """A product's implementations by a study of it alone; configurations and modes by times."""
         if offer.study is not None:
             dtype = next(
                 (o.dtype for o in self._places if o.workload == offer.study and o.dtype), ""
             )
             found = self._bench.study(offer.study, dtype)
             if found.candidate is None:
-                return offer, (Reason.NOT_FASTER, found.detail)
+                return [offer], (Reason.NOT_FASTER, found.detail)
             return decided(offer, found, self._step_us()), None
         if offer.configs:
-            return self._best_config(offer)
-        return offer, None
+            best, objection = self._best_config(offer)
+            return [best], objection
+        return [offer], None
 
     def _best_config(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
         def times(places: tuple[int, ...]) -> Sequence[ConfigTime]:

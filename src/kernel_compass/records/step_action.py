@@ -94,6 +94,8 @@ class StepProposal:
     added_bytes: int = 0
     preconditions: tuple[str, ...] = ()
     """What has to hold, each checked before it is tried."""
+    finer: int = 0
+    """Implementations of a smaller error that are tried where outputs refuse this one."""
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,16 @@ class ConfigTime:
 
 
 @dataclass(frozen=True)
+class ProductChoice:
+    """An implementation that a study of a product alone found faster than the product."""
+
+    candidate: Candidate
+    speedups: Mapping[str, Interval] = field(default_factory=dict)
+    """By regime."""
+    added_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class ProductFound:
     """What a study of a product alone came to."""
 
@@ -167,6 +177,17 @@ class ProductFound:
     """By regime."""
     added_bytes: int | None = None
     detail: str = ""
+    finer: tuple[ProductChoice, ...] = ()
+    """The fastest of each smaller error, the largest first: for where the step's outputs refuse
+    what was accepted."""
+
+    @property
+    def choices(self) -> tuple[ProductChoice, ...]:
+        """All, in the order in which they are tried."""
+        if self.candidate is None:
+            return ()
+        first = ProductChoice(self.candidate, self.speedups, self.added_bytes)
+        return (first, *self.finer)
 
 
 @dataclass(frozen=True)
