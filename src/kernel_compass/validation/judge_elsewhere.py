@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.found import Found
 from kernel_compass.validation.guards import guard_all
@@ -50,11 +49,11 @@ def right_elsewhere(session: Session, runner: Runner) -> None:
         try:
             outputs = session.called(runner, given)
         except Rejected as no:
-            raise _rejected_at(variant, no.detail) from no
+            raise _elsewhere(session, runner, f"At {variant.name}: {no.detail}") from no
         session.untouched(draw, given, guards)
         finding = draw.gate(outputs)
         if finding.reason is not None:
-            raise _rejected_at(variant, finding.detail)
+            raise _elsewhere(session, runner, f"At {variant.name}: {finding.detail}")
 
 
 def right_with_other_data(session: Session, runner: Runner) -> None:
@@ -69,7 +68,7 @@ def right_with_other_data(session: Session, runner: Runner) -> None:
         given, _ = guard_all(session.torch, draw.inputs, NAN_BYTE)
         finding = draw.gate(session.called(runner, given))
         if finding.reason is not None:
-            raise Rejected(Reason.WRONG_ELSEWHERE, f"{changed.what}: {finding.detail}")
+            raise _elsewhere(session, runner, f"{changed.what}: {finding.detail}")
 
 
 def _changes(session: Session) -> Iterator[_Changed]:
@@ -114,5 +113,17 @@ def _kind(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _rejected_at(variant: ProblemWorkload, detail: str) -> Rejected:
-    return Rejected(Reason.WRONG_ELSEWHERE, f"At {variant.name}: {detail}")
+def _elsewhere(session: Session, runner: Runner, found: str) -> Rejected:
+    """Wrong elsewhere; or everywhere, since some call that was the first of its kind by chance."""
+    for draw in session.draws[:2]:
+        given, _ = guard_all(session.torch, draw.inputs, NAN_BYTE)
+        outputs = session.called(runner, given)
+        finding = draw.gate(outputs)
+        if finding.reason is None:
+            continue
+        if any(other.gate(outputs).reason is None for other in session.draws if other is not draw):
+            said = "Right at first; at a later call the result of other contents"
+            return Rejected(Reason.STALE_RESULT, f"{said}: {finding.detail}")
+        said = f"Right at first, wrong at a later call: {finding.detail}"
+        return Rejected(Reason.NOT_REPEATABLE, said)
+    return Rejected(Reason.WRONG_ELSEWHERE, found)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.judge_contracts import Runner
 from kernel_compass.validation.judge_session import Rejected, Session
-from kernel_compass.validation.op_record import executes, op_list
+from kernel_compass.validation.op_record import executes
+from kernel_compass.validation.value_chain import made_of
 
 
 def is_new(session: Session, runner: Runner) -> None:
-    """It does not call the baseline, nor the very operations that the baseline consists of."""
+    """It does not call the baseline, nor make its outputs by the baseline's own operations."""
     draw, problem = session.draws[1], session.problem
     given, outputs = dict(draw.inputs), []
     state = session.prepared(runner, given)
@@ -20,13 +23,22 @@ def is_new(session: Session, runner: Runner) -> None:
     used = executes(problem.functions, call)
     if used:
         raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls the problem's {used}.")
-    theirs = op_list(session.torch, lambda: problem.baseline(draw.inputs))
-    ours = op_list(session.torch, call)
+
+    def whole_call() -> Any:  # operands that stay may be copied when they are taken over
+        outputs.append(runner.run(session.prepared(runner, given), session.rest(given)))
+        return outputs[-1]
+
+    theirs = made_of(session.torch, given, lambda: problem.baseline(draw.inputs))
+    ours = made_of(session.torch, given, whole_call, theirs)
     if theirs is None or ours is None:
-        session.unseen.append("the operations it calls could not be listed")
-    elif theirs and ours == theirs:
-        names = ", ".join(o[0] for o in ours[:4])
-        raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls what the baseline calls: {names}.")
+        session.unseen.append("the operations it calls could not be followed")
+    elif theirs.last and ours.outputs == theirs.outputs:
+        names = ", ".join(ours.last[:4])
+        raise Rejected(
+            Reason.BASELINE_IN_DISGUISE,
+            f"Its outputs are made as the baseline's are, down to {names}: the same operations on "
+            "the same operands, and beside them nothing that changes a value.",
+        )
     for one in outputs:
         session.still_right(draw, one)
 
