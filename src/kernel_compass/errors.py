@@ -2,6 +2,7 @@
 
 KernelCompassError
 ├── UsageError                 the command line or the arguments do not fit together
+│   └── NotTaken               a candidate does not take the configuration that was named
 ├── CaptureError               a file handed in cannot be used
 │   ├── NotAMetricTable        no metric table in it (text page, source page, a failed run's log)
 │   ├── AmbiguousCapture       numbers or rows that can be read in two ways
@@ -52,6 +53,10 @@ class KernelCompassError(Exception):
 
 class UsageError(KernelCompassError):
     """The command line or the arguments do not fit together."""
+
+
+class NotTaken(UsageError):
+    """A candidate does not take the configuration that was named, as its call shows."""
 
 
 class CaptureError(KernelCompassError):
@@ -124,6 +129,7 @@ class MeasurementCause(StrEnum):
     REGIME = "regime"
     TIMEOUT = "timeout"
     WORKER_DIED = "worker_died"
+    MACHINE_LOST = "machine_lost"
 
 
 class MeasurementError(KernelCompassError):

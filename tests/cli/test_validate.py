@@ -194,3 +194,98 @@ def test_a_name_that_is_none_is_wrong_usage_and_no_verdict(home, capsys):
     assert "mine.py has no function 'nosuch'" in told.err
     assert "It has soft" in told.err
     assert "rejected" not in told.out
+
+
+DECORATED = """
+import functools
+import torch
+
+def silent(function):
+    def inner(*args, **kwargs):
+        return function(*args, **kwargs)
+    return inner
+
+def wrapped(function):
+    @functools.wraps(function)
+    def inner(*args, **kwargs):
+        return function(*args, **kwargs)
+    return inner
+
+def scaled(function):
+    def inner(*args, scale=1, **kwargs):
+        return function(*args, **kwargs) * scale
+    return functools.wraps(function)(inner)
+
+def soft(x, w, parts=2):
+    return sum(a @ b for a, b in zip(x.chunk(parts, 1), w.chunk(parts, 0))).softmax(-1)
+
+plain = lambda x, w, *, parts: soft(x, w, parts)
+by_silent = silent(soft)
+
+@silent
+def under_silent(x, w, *, parts):
+    return soft(x, w, parts)
+
+@wrapped
+def under_wrapped(x, w, *, parts):
+    return soft(x, w, parts)
+
+@torch.no_grad()
+def under_no_grad(x, w, *, parts):
+    return soft(x, w, parts)
+
+@scaled
+def under_scaled(x, w, *, parts):
+    return soft(x, w, parts)
+
+@wrapped
+def fails_itself(x, w, *, parts):
+    return soft(x, w, blocks=parts)
+"""
+WRAPPED = ["plain", "by_silent", "under_silent", "under_wrapped", "under_no_grad", "under_scaled"]
+
+
+@pytest.fixture
+def beside(home, capsys):
+    """Validate a function of a file beside the problem: exit code, standard output and error."""
+    path, mine = written(home, PLAIN), home / "decorated.py"
+    mine.write_text(DECORATED)
+    given = ["--problem", str(path), "--device", "cpu", "--yes", "--workload", "1"]
+
+    def run(name, config):
+        words = [] if config is None else ["--config", json.dumps(config)]
+        code = main(["validate", f"{mine}:{name}", *given, *words])
+        return code, capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_key_that_a_decorated_function_does_not_take_is_wrong_usage(beside, name):
+    code, told = beside(name, {"prats": 4, "parts": 4})
+    assert code == ExitCode.USAGE, told
+    assert "prats" in told.err
+    assert "Inputs are w, x" in told.err
+    assert "raised" not in told.out + told.err
+
+
+@pytest.mark.parametrize("name", ["under_silent", "under_wrapped", "under_no_grad"])
+def test_so_is_one_that_it_needs_and_does_not_get(beside, name):
+    code, told = beside(name, None)
+    assert code == ExitCode.USAGE, told
+    assert "parts" in told.err
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("by_silent", {"parts": 4}), ("under_wrapped", {"parts": 4}), ("under_scaled", {"scale": 1})],
+)
+def test_what_a_decorator_takes_or_passes_on_is_tried(beside, name, config):
+    code, told = beside(name, {"parts": 4, **config})
+    assert code == ExitCode.OK, told
+
+
+def test_a_call_of_its_own_that_goes_wrong_is_its_own_fault(beside):
+    code, told = beside("fails_itself", {"parts": 4})
+    assert code == ExitCode.DOES_NOT_HOLD, told
+    assert "raised" in told.out

@@ -7,10 +7,11 @@ what compilations of whole spaces held.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import ceil
 
 from kernel_compass.records.contracts import Config
+from kernel_compass.records.decode_config import DecodeConfig
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.workload import Workload
 
@@ -105,7 +106,7 @@ def geometry(
         compiled: `registers`, `shared_bytes` and `spills` of a static compilation, where there is
             one.
     """
-    c = _Config.of(config)
+    c = DecodeConfig.among(config)
     bits, w = number_format.weight.bits, workload
     deep = ceil(w.reduction / ROWS) * ROWS
     fragments = ceil(w.columns / WIDTH)
@@ -158,46 +159,13 @@ def geometry(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Config:
-    """The decode kernels' configuration, as far as it decides a time."""
-
-    kernel: str
-    fragments: int
-    warps_n: int
-    warps_k: int = 1
-    chains: int = 1
-    rows: int = 128
-    tokens: int = 8
-    tiles: int = 1
-    load: str = ""
-    store: str = ""
-    hold: bool = False
-    ahead: int = 1
-    split: int = 1
-    registers: int = 0
-
-    @classmethod
-    def of(cls, config: Config) -> _Config:
-        known = {field.name for field in fields(cls)}
-        return cls(**{k: v for k, v in config.items() if k in known})  # type: ignore[arg-type]
-
-    @property
-    def warps(self) -> int:
-        return self.warps_n * self.warps_k
-
-    @property
-    def depth(self) -> int:
-        return self.rows * self.chains * self.warps_k
-
-
-def _held(c: _Config, steps: int) -> bool:
+def _held(c: DecodeConfig, steps: int) -> bool:
     """Whether `wgmma` asks for all of K at once."""
     small = steps * c.rows * c.tokens * 2 <= HELD_BYTES
     return c.kernel == "wgmma" and 1 < steps <= MOST_HELD and small
 
 
-def _registers(c: _Config, bits: int, steps: int) -> float:
+def _registers(c: DecodeConfig, bits: int, steps: int) -> float:
     """About what a thread holds: addresses, codes of the steps that are loaded, tokens, sums."""
     weights = c.fragments * c.rows * bits // 64
     sums = c.fragments * c.tokens // 2
@@ -213,7 +181,7 @@ def _registers(c: _Config, bits: int, steps: int) -> float:
     return OTHER_ADDRESSES + (held * weights + sums + operand + more) // share
 
 
-def _kind(c: _Config, steps: int) -> str:
+def _kind(c: DecodeConfig, steps: int) -> str:
     """Which of `COPIES` holds for `mma`."""
     if steps > 1:
         return "ahead" if c.ahead > 1 else "loop"
@@ -222,7 +190,7 @@ def _kind(c: _Config, steps: int) -> str:
     return "fenced" if c.hold else "unfenced"
 
 
-def _shared(c: _Config) -> float:
+def _shared(c: DecodeConfig) -> float:
     if c.kernel == "wgmma":
         return c.rows * c.tokens * 2.0
     if c.kernel == "plain":

@@ -20,17 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import kernel_compass
+from kernel_compass.api.file_compiling import NO_KERNEL, FileRequest
 from kernel_compass.api.loop_spaces import target_named
-from kernel_compass.api.static_pruning import Point, StaticRequest, compile_points
+from kernel_compass.api.static_pruning import Compilable, Point, StaticRequest, compile_points
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import KernelCompassError
 from kernel_compass.kernels.providers.registry import implementation
 from kernel_compass.optimizer.search.prune import LIMITS
 from kernel_compass.records.number_format import NumberFormat
-from kernel_compass.records.problem import ProblemWorkload
+from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 
 OWN = "own"
 """The provider whose kernels are Triton's and Gluon's, launched in a way that can be compiled."""
+INTERPRETING = "TRITON_INTERPRET"
+"""Where it is set, kernels are interpreted and cannot be compiled: a whole process' matter."""
 SPARED_CORES = 2
 GRACE_S = 20.0
 """Beyond the budget, for the program to start and to end."""
@@ -43,7 +46,8 @@ def compile_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
     Args:
         arguments: those of all tasks, `spaces` (each `workload`, `implementation`, `format`,
-            `configs`, the most promising first), `budget_s`, `timeout_s` (of one).
+            `configs`, the most promising first; without a format it is a candidate of the
+            problem's file), `budget_s`, `timeout_s` (of one).
         tell: told when it begins.
 
     Returns:
@@ -51,18 +55,21 @@ def compile_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         where its kernels are not compiled here; or `unavailable`, why nothing was.
     """
     tell({"phase": "run"})
-    capability = target_named(arguments["device"]).capability
+    target = target_named(arguments["device"])
+    capability = target.capability
     if capability is None or capability not in LIMITS:
         return {"unavailable": f"the limits of compute capability {capability} are not known"}
-    rows = [one if _is_own(one["implementation"]) else None for one in arguments["spaces"]]
+    rows = [one if _is_compiled(one) else None for one in arguments["spaces"]]
     asked = {name: arguments[name] for name in ("budget_s", "timeout_s")}
+    asked |= {"source": arguments.get("source"), "multiprocessors": target.multiprocessors}
     asked |= {"spaces": [one for one in rows if one is not None], "capability": capability}
     begun = time.monotonic()
     try:
         found = iter(_in_a_program(asked) if asked["spaces"] else ())
     except _Failed as error:
         return {"unavailable": str(error)}
-    compiled = [None if one is None else next(found) for one in rows]
+    answers = [None if one is None else next(found) for one in rows]
+    compiled = [None if one is None or _has_no_kernel(one) else one for one in answers]
     return {
         "capability": list(capability),
         "compiled": compiled,
@@ -74,13 +81,18 @@ class _Failed(Exception):
     """The program gave no answer."""
 
 
-def _is_own(name: str) -> bool:
-    return implementation(name).provider == OWN
+def _is_compiled(one: Mapping[str, Any]) -> bool:
+    return one["format"] is None or implementation(one["implementation"]).provider == OWN
+
+
+def _has_no_kernel(answer: Sequence[Mapping[str, Any]]) -> bool:
+    return all(str(one["failure"]).endswith(NO_KERNEL) for one in answer)
 
 
 def _in_a_program(asked: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
     here = str(Path(kernel_compass.__file__).parents[1])
     path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
+    ours = {name: value for name, value in os.environ.items() if name != INTERPRETING}
     with tempfile.TemporaryDirectory(prefix="compiling-") as folder:
         files = [Path(folder) / name for name in ("asked.json", "found.json")]
         files[0].write_text(json.dumps(plain(asked)))
@@ -88,7 +100,7 @@ def _in_a_program(asked: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
         try:
             done = subprocess.run(
                 command,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**ours, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -110,7 +122,7 @@ def _in_a_program(asked: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 def main() -> int:
     """Compile what the first file asks for; write what became of it to the second."""
     asked = json.loads(Path(sys.argv[1]).read_text())
-    spaces = [_points(one, tuple(asked["capability"])) for one in asked["spaces"]]
+    spaces = [_points(one, asked) for one in asked["spaces"]]
     try:
         found: dict[str, Any] = {"spaces": _compiled(spaces, asked)}
     except KernelCompassError as error:
@@ -119,11 +131,18 @@ def main() -> int:
     return 0
 
 
-def _points(one: Mapping[str, Any], capability: tuple[int, int]) -> list[Point]:
-    workload = reshaped(one["workload"], ProblemWorkload).product
-    assert workload is not None
-    number_format = NumberFormat.parse(one["format"])
-    request = StaticRequest(one["implementation"], workload, number_format, capability)
+def _points(one: Mapping[str, Any], asked: Mapping[str, Any]) -> list[Point]:
+    workload = reshaped(one["workload"], ProblemWorkload)
+    capability = (int(asked["capability"][0]), int(asked["capability"][1]))
+    name = one["implementation"]
+    request: Compilable
+    if one["format"] is None:
+        source = reshaped(asked["source"], ProblemSource)
+        request = FileRequest(source, workload, name, capability, asked["multiprocessors"])
+    else:
+        assert workload.product is not None
+        number_format = NumberFormat.parse(one["format"])
+        request = StaticRequest(name, workload.product, number_format, capability)
     return [(request, config) for config in one["configs"]]
 
 

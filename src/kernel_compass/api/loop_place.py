@@ -66,6 +66,12 @@ class Place:
     notes: tuple[str, ...] = ()
     """What the user should know of the workers."""
 
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Of GPUs, or workers without one, that run nothing: why."""
+        found = self.executor.lost if isinstance(self.executor, LocalExecutor) else {}
+        return tuple(f"{name} runs nothing: {why}" for name, why in found.items())
+
 
 @contextmanager
 def placed(request: StudyRequest, study: str) -> Iterator[Place]:
@@ -80,19 +86,17 @@ def placed(request: StudyRequest, study: str) -> Iterator[Place]:
             raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
         with local_workers(device, study) as (executor, inside):
             place = _surveyed(request, executor, inside)
-            place.notes += _of_workers(executor)
+            place.notes += (*_swept(executor), *place.lost)
             yield place
 
 
-def _of_workers(executor: LocalExecutor) -> tuple[str, ...]:
-    """What was ended or lost at their start."""
-    swept = [
+def _swept(executor: LocalExecutor) -> tuple[str, ...]:
+    """What was ended at their start."""
+    return tuple(
         f"ended process {one.pid}, which the study {one.study} left when its process "
         f"{one.owner} died: {shortened(one.command)}"
         for one in executor.swept
-    ]
-    lost = [f"{name} runs nothing: {why}" for name, why in executor.lost.items()]
-    return (*swept, *lost)
+    )
 
 
 def _recorded(request: StudyRequest, device: str) -> Place:

@@ -24,11 +24,10 @@ class NamedCandidate:
     """Its own file."""
     sha256: str | None = None
 
-
-def files_of(source: ProblemSource, named: NamedCandidate) -> tuple[tuple[Path, str], ...]:
-    """The files whose code would run, with their SHA-256."""
-    found = [(Path(source.target), source.sha256), (named.path, named.sha256)]
-    return tuple((path, digest) for path, digest in found if path is not None and digest)
+    @property
+    def files(self) -> tuple[tuple[Path, str], ...]:
+        """Its own file with its SHA-256, where it has one."""
+        return () if self.path is None or self.sha256 is None else ((self.path, self.sha256),)
 
 
 def candidate_named(

@@ -213,6 +213,14 @@ def _run(
             f"Mend it, then `kernel-compass optimize --resume {study}`; a new study may leave a "
             "regime out (--regime warm).",
         ) from None
+    except MeasurementError as error:
+        if error.cause is not MeasurementCause.MACHINE_LOST:
+            raise
+        then = f"Then `kernel-compass optimize --resume {study}`: nothing is held against what was"
+        raise MeasurementError(error.cause, error.found, f"{error.remedy} {then} tried.") from error
+    for note in place.lost:
+        if note not in place.notes:  # it was lost on the way; the others went on
+            tell(LoopEvent(Stage.ENDED, note))
     return Optimized(ledger.recorded, ledger.folder, end)
 
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kernel_compass.api.machine_check import check_on
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.execution.local_executor import LocalExecutor
 from kernel_compass.execution.worker_mark import new_folder, sweep_folders
@@ -39,7 +40,10 @@ def local_workers(device: str, study: str = "") -> Iterator[tuple[LocalExecutor,
     inside = "cuda:0" if on_gpu else device  # a worker sees its own GPU alone
     folder = new_folder()
     try:
-        with LocalExecutor(folder, gpus=gpus, study=study, preload=preload) as executor:
+        check = check_on(inside)
+        with LocalExecutor(
+            folder, gpus=gpus, study=study, preload=preload, check=check
+        ) as executor:
             sweep_folders()
             yield executor, inside
     finally:

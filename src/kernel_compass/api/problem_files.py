@@ -15,11 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernel_compass.api.candidate_calls import not_taken
 from kernel_compass.api.problem_imports import digest_of
 from kernel_compass.api.problem_models import is_model_file, model_problem
 from kernel_compass.api.problem_parts import FORM, Candidates, described, plain_problem
 from kernel_compass.api.tuned_kernels import Pin, pins_of, split
-from kernel_compass.errors import UsageError, shortened
+from kernel_compass.errors import NotTaken, UsageError, shortened
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.problem import ProblemDescription
 from kernel_compass.validation.judge_contracts import JudgedProblem, Runner
@@ -89,16 +90,30 @@ class FunctionCandidate:
         return dict(held)
 
     def run(self, state: dict[str, Any], given: Mapping[str, Any]) -> Any:
-        """Call it with all operands and its configuration by name, its kernels pinned to theirs."""
+        """Call it with all operands and its configuration by name, its kernels pinned to theirs.
+
+        Raises:
+            NotTaken: it does not take its configuration, or its kernels do not.
+            Exception: its own.
+        """
         own, pins = self._parts
         with ExitStack() as stack:
             for one in pins:
                 stack.enter_context(one.held())
-            return self.function(**state, **given, **own)
+            try:
+                return self.function(**state, **given, **own)
+            except TypeError as error:
+                refused = not_taken(self.function, (*state, *given), own, error)
+                if refused is not None:
+                    raise refused from error
+                raise
 
     @cached_property
     def _parts(self) -> tuple[Mapping[str, Any], tuple[Pin, ...]]:
-        return split(self.config)[0], pins_of(self.function, self.config)
+        try:
+            return split(self.config)[0], pins_of(self.function, self.config)
+        except UsageError as error:
+            raise NotTaken(error.found, error.remedy) from error
 
 
 def run_file(path: Path, sha256: str | None = None) -> tuple[ModuleType, str]:

@@ -210,6 +210,16 @@ def _candidates(module: ModuleType, path: Path, given: dict[str, Any]) -> Candid
     return found
 
 
+def own_function(module: ModuleType, name: str) -> Callable[..., Any]:
+    """A candidate of a file that was checked, by name.
+
+    Raises:
+        KeyError: it has none of this name.
+    """
+    one = module.CANDIDATES[name]
+    return one[0] if isinstance(one, tuple) else one  # type: ignore[no-any-return]
+
+
 def _tried(problem: FunctionProblem, given: dict[str, Any], path: Path) -> None:
     with _said(path, f"reference or baseline fails for {problem.workloads[0].name}"):
         problem.expected(problem.workloads[0], given)

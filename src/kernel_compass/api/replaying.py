@@ -145,12 +145,11 @@ def study_files(name: str) -> tuple[tuple[Path, str], ...]:
         StudyError: there is no such study.
     """
     request = study_named(name).study.request
-    source = request.source
     if request.options.get("study") == "step":
         from kernel_compass.api.step_optimizing import step_files
 
         return tuple(step_files(name))
-    return () if source.sha256 is None else ((Path(source.target), source.sha256),)
+    return request.source.files
 
 
 def _made(

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, Protocol
 
 from kernel_compass.api.compile_pool import CompilePool
 from kernel_compass.errors import UsageError
 from kernel_compass.kernels.static_compile import triton_version
 from kernel_compass.kernels.static_point import compile_point
-from kernel_compass.optimizer.search.prune import LIMITS, Compiled, Limits
+from kernel_compass.optimizer.search.prune import LIMITS, Compiled, Limits, of_kernels
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.workload import Workload
@@ -27,17 +28,50 @@ Progress = Callable[[int, int], None]
 """Told how many of how many are done."""
 
 
+class Compilable(Protocol):
+    """What is compiled: something that configurations are of. It can be pickled."""
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Of the architecture."""
+
+    def known_by(self, config: Config) -> list[Any]:
+        """What decides what becomes of a configuration, beside architecture and Triton: JSON."""
+
+    def figures(self, config: Config) -> tuple[dict[str, float], ...]:
+        """`figures_of` each kernel that the configuration launches."""
+
+    def is_lasting(self, compiled: Compiled) -> bool:
+        """Whether what became of a configuration would become of it again."""
+
+
 @dataclass(frozen=True)
 class StaticRequest:
-    """What is compiled."""
+    """An implementation of our own, at a product."""
 
     implementation: str
     workload: Workload
     format: NumberFormat
     capability: tuple[int, int]
 
+    def known_by(self, config: Config) -> list[Any]:
+        """See `Compilable`."""
+        w = self.workload
+        sizes = [w.op.value, w.heads, w.tokens, w.reduction, w.columns]
+        return [_sources(), self.implementation, self.format.name, sizes, dict(config)]
 
-Point = tuple[StaticRequest, Config]
+    def figures(self, config: Config) -> tuple[dict[str, float], ...]:
+        """See `Compilable`."""
+        return compile_point(
+            self.implementation, self.workload, self.format, config, self.capability
+        )
+
+    def is_lasting(self, compiled: Compiled) -> bool:
+        """See `Compilable`."""
+        return not compiled.lost
+
+
+Point = tuple[Compilable, Config]
 
 
 def limits_of(capability: tuple[int, int]) -> Limits:
@@ -56,7 +90,7 @@ def limits_of(capability: tuple[int, int]) -> Limits:
 
 
 def compile_space(
-    request: StaticRequest,
+    request: Compilable,
     configs: Sequence[Config],
     *,
     processes: int | None = None,
@@ -102,11 +136,11 @@ def compile_points(
     if progress:
         progress(done, len(points))
     count = min(processes or os.cpu_count() or 1, max(len(left), 1))
-    pool = CompilePool(compile_point, count, timeout_s, budget_s)
-    for answer in pool.run([_call(*points[i]) for i in left]):
+    pool = CompilePool(figures_in_one, count, timeout_s, budget_s)
+    for answer in pool.run([points[i] for i in left]):
         index = left[answer.index]
         found[index] = compiled = Compiled(answer.value, answer.failure, answer.lost)
-        if not answer.lost:
+        if points[index][0].is_lasting(compiled):
             _remember(files[index], compiled)
         done += 1
         if progress:
@@ -114,9 +148,10 @@ def compile_points(
     return tuple(each for each in found if each is not None)
 
 
-def _call(request: StaticRequest, config: Config) -> tuple[object, ...]:
-    r = request
-    return r.implementation, r.workload, r.format, config, r.capability
+def figures_in_one(request: Compilable, config: Config) -> dict[str, float]:
+    """Of a configuration's kernels together: in a compiler's process."""
+    limits = LIMITS.get(request.capability, Limits())
+    return of_kernels(request.figures(config), limits)
 
 
 def default_folder() -> Path:
@@ -125,12 +160,10 @@ def default_folder() -> Path:
     return Path(base) / "kernel-compass" / "static"
 
 
-def _key(request: StaticRequest, config: Config, version: str) -> str:
+def _key(request: Compilable, config: Config, version: str) -> str:
     """The name of a configuration's file."""
-    w = request.workload
-    parts = [_sources(), version, request.capability, request.implementation, request.format.name]
-    sizes = [w.op.value, w.heads, w.tokens, w.reduction, w.columns]
-    text = json.dumps([*parts, sizes, dict(config)], sort_keys=True)
+    parts = [version, request.capability, *request.known_by(config)]
+    text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:40] + ".json"
 
 

@@ -13,7 +13,7 @@ from kernel_compass.api.loop_spaces import target_named
 from kernel_compass.api.problem_candidates import BASELINE_FORMAT, BaselineRunner, judged
 from kernel_compass.api.problems import problem_recipe
 from kernel_compass.codec.canonical import plain, reshaped
-from kernel_compass.errors import MeasurementError, UsageError
+from kernel_compass.errors import MeasurementError, NotTaken, UsageError
 from kernel_compass.kernels.providers import registry
 from kernel_compass.measurement.fresh import device_named
 from kernel_compass.measurement.paired import TimedWrong
@@ -45,7 +45,8 @@ def validate_task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
         tell: told when its first call has returned.
 
     Returns:
-        `judgement`, `times`, `untimed`; or `wrong`: what is wrong with the problem.
+        `judgement`, `times`, `untimed`; or `wrong`: what is wrong with the problem,
+        or with the candidate's configuration.
     """
     a = arguments
     source, workload = (
@@ -66,12 +67,26 @@ def validate_task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
         return {"wrong": [error.found, error.remedy]}
     if _is_baseline(source, candidate):
         build, declared = (lambda: BaselineRunner(problem)), True
-    found = at.judged(
-        problem, workload, build, lambda: tell({"phase": "run"}), Effort(**a["effort"]), declared
-    ).judgement
+    effort = Effort(**a["effort"])
+    try:
+        found = at.judged(
+            problem, workload, build, lambda: tell({"phase": "run"}), effort, declared
+        ).judgement
+    except NotTaken as error:
+        return {"wrong": [error.found, error.remedy]}
     tell({"phase": "run"})
     if found.reason is not None or not a["regimes"]:
         return _answer(found)
+    return _timed(found, source, workload, candidate, a)
+
+
+def _timed(
+    found: Judgement,
+    source: ProblemSource,
+    workload: ProblemWorkload,
+    candidate: Candidate,
+    a: Mapping[str, Any],
+) -> dict[str, Any]:
     try:
         return _answer(found, _times(source, workload, candidate, a))
     except TimedWrong as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernel_compass.api.named_candidates import NamedCandidate, candidate_named, files_of
+from kernel_compass.api.named_candidates import NamedCandidate, candidate_named
 from kernel_compass.api.places import chosen_gpus, default_device, local_workers
 from kernel_compass.api.problems import describe_problem
 from kernel_compass.api.proving import ensure_self_test
@@ -28,7 +28,6 @@ __all__ = [
     "Validated",
     "Validation",
     "candidate_named",
-    "files_of",
     "regimes_named",
     "validate",
     "validate_candidate",

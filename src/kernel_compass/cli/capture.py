@@ -12,6 +12,14 @@ import typer
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.options import CalibrationOption
 from kernel_compass.cli.output import emit, prepare, width_of, write
+from kernel_compass.cli.program_options import (
+    ArgumentsArgument,
+    EntryOption,
+    InputsOption,
+    ModuleOption,
+    ScriptOption,
+    TraceOption,
+)
 from kernel_compass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,35 +27,6 @@ if TYPE_CHECKING:
 
 STDERR = 2
 
-ScriptOption = Annotated[
-    Path | None,
-    typer.Option("--script", metavar="FILE", help="Run a Python script, as python FILE does."),
-]
-ModuleOption = Annotated[
-    str | None,
-    typer.Option("--module", "-m", metavar="NAME", help="Run a module, as python -m does."),
-]
-EntryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--entry",
-        metavar="FILE:FUNCTION",
-        help="A function without arguments: what it returns is the step, where that can be "
-        "called, else calling the function is.",
-    ),
-]
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        metavar="FILE",
-        help="A trace of torch.profiler (vLLM's, SGLang's) in place of a run.",
-    ),
-]
-ArgumentsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- ARGS]", help="The program's own arguments.", show_default=False),
-]
 CaptureOutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -83,6 +62,7 @@ def capture(
     module: ModuleOption = None,
     entry: EntryOption = None,
     trace: TraceOption = None,
+    inputs: InputsOption = None,
     output: CaptureOutputOption = None,
     json: CaptureJsonOption = False,
     calibration: CalibrationOption = None,
@@ -103,12 +83,12 @@ def capture(
     from kernel_compass.codec.step_capture_document import encode
 
     if trace is not None:
-        if script or module or entry or arguments or ncu:
+        if script or module or entry or arguments or inputs or ncu:
             raise UsageError("--trace stands in for a run.", "Name a trace, or a program.")
         captures = step_capturing.capture_trace(trace, calibration)
     else:
         program = step_program.program_of(
-            None if script is None else str(script), module, entry, arguments or ()
+            None if script is None else str(script), module, entry, arguments or (), inputs
         )
         agree_to_run(step_program.program_files(program), yes)
         found = step_capturing.capture_program(

@@ -9,20 +9,25 @@ import typer
 
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.optimize_step import (
+    DEFAULT_TABLE,
     CapturedOption,
-    EntryOption,
-    ModuleOption,
     RecordOption,
-    ScriptOption,
     StepSource,
     StepWords,
-    TraceOption,
     is_step,
     optimize_step,
 )
 from kernel_compass.cli.optimize_view import View, view_of
 from kernel_compass.cli.options import CalibrationOption
 from kernel_compass.cli.output import emit
+from kernel_compass.cli.program_options import (
+    ArgumentsArgument,
+    EntryOption,
+    InputsOption,
+    ModuleOption,
+    ScriptOption,
+    TraceOption,
+)
 from kernel_compass.cli.shapes import budget_pct_of, tokens_of
 from kernel_compass.cli.table_options import words_of
 from kernel_compass.errors import UsageError
@@ -40,10 +45,6 @@ TargetArgument = Annotated[
         help="mla:MODEL, bmm:HxMxKxN, linear:MxNxK, or a problem's file. Not with --resume, "
         "nor where a program is named.",
     ),
-]
-ArgumentsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- ARGS]", help="A program's own arguments.", show_default=False),
 ]
 RegimeOption = Annotated[
     str | None,
@@ -138,7 +139,6 @@ OptimizeDeviceOption = Annotated[
     ),
 ]
 MOST_DIGITS = 6
-DEFAULT_TABLE = Path("compass.json")
 
 
 def optimize(
@@ -167,6 +167,7 @@ def optimize(
     entry: EntryOption = None,
     trace: TraceOption = None,
     captured: CapturedOption = None,
+    inputs: InputsOption = None,
     record: RecordOption = None,
     calibration: CalibrationOption = None,
 ) -> int:
@@ -183,9 +184,9 @@ def optimize(
     step gets faster and its outputs stay within the budget. --captured and --trace look at what was
     captured before: they say what would be tried, and measure nothing.
     """
-    named = StepSource(script, module, entry, trace, captured)
+    named = StepSource(script, module, entry, trace, captured, inputs)
     if not named.is_named and resume is None and is_forward_pass(target, device):
-        named, target = StepSource(None, None, f"{target}:Model", None, None), None
+        named, target = StepSource(None, None, f"{target}:Model", None, None, inputs), None
     if not named.is_named and resume is not None:
         _check(target, resume, (json, quiet, json_lines))
         _check_unsaid(
@@ -228,7 +229,11 @@ def optimize(
         )
     _check(target, resume, (json, quiet, json_lines))
     _check_unsaid(
-        "{}: not of a problem.", "Leave that out.", record=record, calibration=calibration
+        "{}: not of a problem.",
+        "Leave that out.",
+        inputs=inputs,
+        record=record,
+        calibration=calibration,
     )
     if arguments:
         raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")
@@ -257,7 +262,7 @@ def optimize(
             )
             device = DEVICE if device is None else device
             options = api.loop_options(device, static_of(static), sanitize)
-            agree_to_run(files_of(request.source), yes)
+            agree_to_run(request.source.files, yes)
             found = api.optimize(request, device, view.tell, options)
     if json:
         emit(encode(found.recorded).decode(), None)
@@ -294,12 +299,6 @@ def is_forward_pass(target: str | None, device: str | None) -> bool:
     from kernel_compass.api.problem_models import is_model_source
 
     return is_model_source(Path(target))
-
-
-def files_of(source: object) -> list[tuple[Path, str]]:
-    """The file whose code a problem runs, where it is one."""
-    sha256 = source.sha256  # type: ignore[attr-defined]
-    return [] if sha256 is None else [(Path(source.target), sha256)]  # type: ignore[attr-defined]
 
 
 def _check(target: str | None, resume: str | None, forms: tuple[bool, ...]) -> None:

@@ -114,7 +114,7 @@ def validate(
     named = validating.candidate_named(candidate, source, config, format)
     regimes = validating.regimes_named(words_of(regime))
     budget_pct = None if budget is None else budget_pct_of(budget)
-    agree_to_run(validating.files_of(source, named), yes)
+    agree_to_run((*source.files, *named.files), yes)
     request = validating.ValidateRequest(
         source, named, device, regimes, budget_pct, workload, sanitize
     )

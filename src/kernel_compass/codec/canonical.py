@@ -55,6 +55,32 @@ def reshaped(found: Any, kind: type[_T]) -> _T:
         raise ValueError(str(error)) from None
 
 
+def part(record: Any, document: type[Any], read: Callable[[Any], Any] | None = None) -> Any:
+    """A record in plain values, by the form that documents give it.
+
+    Args:
+        record: what is written.
+        document: the form.
+        read: what reads such a part again; it says what contradicts itself.
+
+    Raises:
+        ValueError: it is not of that form, or `read` refuses it.
+    """
+    found = plain(reshaped(plain(record), document))
+    if read is not None:
+        read(found)
+    return found
+
+
+def record_in(found: Any, document: type[Any], kind: type[_T]) -> _T:
+    """The record in such plain values.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return reshaped(plain(reshaped(found, document)), kind)
+
+
 def compact(found: Any) -> bytes:
     """Plain values on one line, keys sorted."""
     return msgspec.json.encode(found, order="sorted")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_compass.codec.canonical import Part, plain, reshaped
+import msgspec
+
+from kernel_compass.codec.canonical import Part, part, record_in
 from kernel_compass.codec.trial_document import (
     CandidateDocument,
     ConfigDocument,
@@ -73,7 +75,7 @@ class OutputErrorDocument(Part):
     kl: float | None
 
 
-class StepEntryDocument(Part):
+class StepEntryDocument(Part, omit_defaults=True):
     """One of `steps`."""
 
     action: ActionDocument
@@ -85,6 +87,7 @@ class StepEntryDocument(Part):
     speedup: IntervalDocument
     outputs: list[OutputErrorDocument]
     added_bytes: int
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def step_part(entry: StepEntry) -> Any:
@@ -93,9 +96,7 @@ def step_part(entry: StepEntry) -> Any:
     Raises:
         ValueError: it contradicts itself.
     """
-    found = plain(reshaped(plain(entry), StepEntryDocument))
-    step_of(found)
-    return found
+    return part(entry, StepEntryDocument, step_of)
 
 
 def step_of(found: Any) -> StepEntry:
@@ -104,7 +105,7 @@ def step_of(found: Any) -> StepEntry:
     Raises:
         ValueError: it is none, or contradicts itself.
     """
-    entry = reshaped(plain(reshaped(found, StepEntryDocument)), StepEntry)
+    entry = record_in(found, StepEntryDocument, StepEntry)
     _check(entry)
     return entry
 

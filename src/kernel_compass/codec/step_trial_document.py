@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_compass.codec.canonical import plain, reshaped
+from kernel_compass.codec.canonical import part, plain, record_in, reshaped
 from kernel_compass.codec.step_entry import ActionDocument, step_of
 from kernel_compass.codec.trial_document import check_interval
 from kernel_compass.records.step_action import StepAction, StepTrial
@@ -22,7 +22,7 @@ def action_part(action: StepAction) -> Any:
     Raises:
         ValueError: it holds what JSON cannot say.
     """
-    return plain(reshaped(plain(action), ActionDocument))
+    return part(action, ActionDocument)
 
 
 def action_of(found: Any) -> StepAction:
@@ -31,7 +31,7 @@ def action_of(found: Any) -> StepAction:
     Raises:
         ValueError: it is none.
     """
-    return reshaped(plain(reshaped(found, ActionDocument)), StepAction)
+    return record_in(found, ActionDocument, StepAction)
 
 
 def step_trial_part(trial: StepTrial) -> Any:

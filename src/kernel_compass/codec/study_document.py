@@ -20,8 +20,9 @@ from kernel_compass.codec.canonical import (
     Upgrade,
     compact,
     indented,
+    part,
     plain,
-    reshaped,
+    record_in,
     versioned,
 )
 from kernel_compass.codec.dispatch_table import EntryDocument, entry_of, entry_part
@@ -165,9 +166,7 @@ def study_part(study: Study) -> Any:
     Raises:
         ValueError: it contradicts itself.
     """
-    found = plain(reshaped(plain(study), StudyPart))
-    study_of(found)
-    return found
+    return part(study, StudyPart, study_of)
 
 
 def study_of(found: Any) -> Study:
@@ -176,7 +175,7 @@ def study_of(found: Any) -> Study:
     Raises:
         ValueError: it is none.
     """
-    study = reshaped(plain(reshaped(found, StudyPart)), Study)
+    study = record_in(found, StudyPart, Study)
     if IDENTIFIER.fullmatch(study.identifier) is None:
         raise ValueError(f"{study.identifier!r} names no study")
     if not study.request.regimes:

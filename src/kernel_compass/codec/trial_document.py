@@ -10,8 +10,9 @@ from kernel_compass.codec.canonical import (
     Upgrade,
     compact,
     indented,
+    part,
     plain,
-    reshaped,
+    record_in,
     versioned,
 )
 from kernel_compass.errors import StudyError
@@ -145,9 +146,7 @@ def trial_part(trial: Trial) -> Any:
     Raises:
         ValueError: it contradicts itself, or holds a number that is not finite.
     """
-    found = plain(reshaped(plain(trial), TrialPart))
-    trial_of(found)
-    return found
+    return part(trial, TrialPart, trial_of)
 
 
 def trial_of(found: Any) -> Trial:
@@ -156,7 +155,7 @@ def trial_of(found: Any) -> Trial:
     Raises:
         ValueError: it is none, or contradicts itself.
     """
-    trial = reshaped(plain(reshaped(found, TrialPart)), Trial)
+    trial = record_in(found, TrialPart, Trial)
     if trial.number < 1:
         raise ValueError(f"number is {trial.number}")
     passed = trial.outcome in (Outcome.ACCEPTED, Outcome.SCREENED)
@@ -175,7 +174,7 @@ def proposal_part(proposal: Proposal) -> Any:
     Raises:
         ValueError: it holds a number that is not finite, or what JSON cannot say.
     """
-    return plain(reshaped(plain(proposal), ProposalDocument))
+    return part(proposal, ProposalDocument)
 
 
 def proposal_of(found: Any) -> Proposal:
@@ -184,7 +183,7 @@ def proposal_of(found: Any) -> Proposal:
     Raises:
         ValueError: it is none.
     """
-    return reshaped(plain(reshaped(found, ProposalDocument)), Proposal)
+    return record_in(found, ProposalDocument, Proposal)
 
 
 def check_interval(interval: Interval) -> None:

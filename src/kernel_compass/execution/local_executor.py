@@ -12,6 +12,7 @@ from typing import Self
 
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.execution.bounds import Bounds
+from kernel_compass.execution.machine_loss import REMEDY, MachineLost
 from kernel_compass.execution.slot import Slot
 from kernel_compass.execution.worker_mark import Swept, sweep
 from kernel_compass.records.execution import Task, TaskEnd, TaskFailure
@@ -31,6 +32,9 @@ class LocalExecutor:
         study: its name is in the mark of every process.
         preload: modules that workers find imported (`torch`, `triton`).
         bounds: of each worker.
+        check: run in a fresh worker after a task failed in a way that the machine may be to blame
+            for. Where it fails too, that worker's place is lost, and the task goes to another;
+            one that was in flight at two such losses goes to no third: `ended` raises.
 
     Raises:
         MeasurementError: workers cannot be started.
@@ -45,6 +49,7 @@ class LocalExecutor:
         study: str = "",
         preload: Sequence[str] = (),
         bounds: Bounds | None = None,
+        check: Task | None = None,
     ) -> None:
         places = list(gpus) or [""] * workers
         if not places:
@@ -62,6 +67,10 @@ class LocalExecutor:
         self._fault: BaseException | None = None
         """Why the last slot was lost."""
         self._lost: dict[int, BaseException] = {}
+        self._in_flight_at_loss: set[str] = set()
+        """Identifiers of tasks that a place was lost with."""
+        self._suspect: str | None = None
+        """The one that two were lost with: nothing is begun any more."""
         self._is_closed = False
         self._threads = [
             threading.Thread(
@@ -74,6 +83,7 @@ class LocalExecutor:
                     preload,
                     bounds,
                     memory_bytes,
+                    check,
                 ),
                 name=f"kernel-compass local/{i}",
                 daemon=True,
@@ -219,12 +229,14 @@ class LocalExecutor:
         preload: Sequence[str],
         bounds: Bounds,
         memory_bytes: int,
+        check: Task | None,
     ) -> None:
         """What a slot's thread does, from its start to its end."""
         slot = None
         variables = {"CUDA_VISIBLE_DEVICES": gpu}
         try:
-            slot = Slot(f"local/{number}", study, folder, variables, preload, bounds, memory_bytes)
+            name = f"local/{number}"
+            slot = Slot(name, study, folder, variables, preload, bounds, memory_bytes, check)
             self._start(number, slot)
             while (task := self._next()) is not None:
                 self._run(slot, task)
@@ -236,7 +248,7 @@ class LocalExecutor:
 
     def _next(self) -> Task | None:
         with self._changed:
-            while not (self._waiting or self._is_closed):
+            while not self._is_closed and (self._suspect is not None or not self._waiting):
                 self._changed.wait()
             if self._is_closed:
                 return None
@@ -247,8 +259,10 @@ class LocalExecutor:
     def _run(self, slot: Slot, task: Task) -> None:
         try:
             end = slot.run(task, lambda: self._running[task.identifier])
-        except BaseException:
+        except BaseException as error:
             with self._changed:  # it has no end; another slot may run it
+                if isinstance(error, MachineLost):
+                    self._count_loss(task.identifier)
                 if self._running.pop(task.identifier):
                     self._ends.append(TaskEnd(task.identifier, None, _CANCELLED, 0.0, slot.name))
                 else:
@@ -261,6 +275,11 @@ class LocalExecutor:
             self._changed.notify_all()
         if slot.fault is not None:
             raise slot.fault
+
+    def _count_loss(self, identifier: str) -> None:
+        if identifier in self._in_flight_at_loss:
+            self._suspect = identifier
+        self._in_flight_at_loss.add(identifier)
 
     def _start(self, number: int, slot: Slot) -> None:
         with self._changed:
@@ -277,9 +296,10 @@ class LocalExecutor:
             self._changed.notify_all()
 
     def _raise_fault(self) -> None:
-        if self._fault is not None and not self._slots and not self._is_closed:
-            raise MeasurementError(
-                MeasurementCause.WORKER_DIED,
-                f"No worker is left: {self._fault}",
-                "Look at `nvidia-smi` and `dmesg`, then run it again.",
-            ) from self._fault
+        if self._fault is None or self._is_closed or (self._slots and self._suspect is None):
+            return
+        why = self._fault.found if isinstance(self._fault, MeasurementError) else str(self._fault)
+        found = f"No worker is left: {why}"
+        if self._suspect is not None and self._slots:
+            found = f"Two places were lost with {self._suspect!r}; no third is risked. {why}"
+        raise MeasurementError(MeasurementCause.MACHINE_LOST, found, REMEDY) from self._fault

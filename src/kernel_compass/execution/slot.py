@@ -14,6 +14,12 @@ from kernel_compass.execution.attempt import Attempt, Ending
 from kernel_compass.execution.bounds import Bounds
 from kernel_compass.execution.control_group import new_control_group
 from kernel_compass.execution.forker_handle import Forker, Worker
+from kernel_compass.execution.machine_loss import (
+    PAUSE_S,
+    TRIES,
+    MachineLost,
+    may_be_the_machine,
+)
 from kernel_compass.execution.worker_environment import WorkerFolders, without_secrets
 from kernel_compass.execution.worker_loop import WorkerSettings
 from kernel_compass.execution.worker_mark import new_worker_mark
@@ -32,6 +38,8 @@ class Slot:
         preload: modules that are imported once and not by every worker.
         bounds: of each worker.
         memory_bytes: its limit.
+        check: what is run in a fresh worker after a task failed in a way that the machine may be
+            to blame for; `None` = nothing.
 
     Raises:
         MeasurementError: no worker can be started.
@@ -46,8 +54,10 @@ class Slot:
         preload: Sequence[str],
         bounds: Bounds,
         memory_bytes: int,
+        check: Task | None = None,
     ) -> None:
         self.name = name
+        self._check = check
         self._study = study
         self._folders = WorkerFolders(folder)
         self._variables = dict(variables)
@@ -65,8 +75,10 @@ class Slot:
         """Run a task to its end, whatever it does.
 
         One that fails in a way that another may be to blame for, is run again in a fresh worker.
+        After one that fails in a way that the machine may be to blame for, that is checked.
 
         Raises:
+            MachineLost: the machine is to blame, as far as can be told; the task has no end.
             MeasurementError: a worker cannot be started.
         """
         start = time.monotonic()
@@ -77,12 +89,41 @@ class Slot:
             ending = self._attempt(task, is_cancelled)
             notes = (f"First {first.reason.value}: {first.detail} Run again.", *ending.notes)
         wall_s = time.monotonic() - start
+        if ending.failure is not None and may_be_the_machine(ending.failure):
+            broken = self._broken(is_cancelled)
+            if broken is not None:
+                gpu = self._variables.get("CUDA_VISIBLE_DEVICES")
+                place = f"GPU {gpu}" if gpu else self.name
+                raise MachineLost(place, task.identifier, ending.failure, broken)
         return TaskEnd(task.identifier, ending.answer, ending.failure, wall_s, self.name, notes)
 
     def close(self) -> None:
         """End the worker and all there is of it."""
         self._forker.end()
         self._drop_worker()
+
+    def _broken(self, is_cancelled: Callable[[], bool]) -> str | None:
+        """Why no task would run here; `None` = one does, or nobody waits for the answer."""
+        if self.fault is not None:
+            return str(self.fault.found)
+        if self._check is None:
+            return None
+        found = None
+        for number in range(TRIES):
+            if number:
+                time.sleep(PAUSE_S)
+            if is_cancelled():
+                return None
+            try:
+                ending = self._attempt(self._check, is_cancelled)
+            except MeasurementError as error:
+                return str(error.found)
+            if ending.failure is None or is_cancelled():
+                return None
+            found = f"{ending.failure.reason.value}: {ending.failure.detail}"
+            if self.fault is not None:
+                break
+        return found
 
     def _attempt(self, task: Task, is_cancelled: Callable[[], bool]) -> Ending:
         if task.fresh and self._worker is not None and self._worker.tasks_done:

@@ -6,6 +6,7 @@ launched. So what is compiled is what the JIT would compile for these arguments,
 arguments is kept twice. Tensors may be torch's `meta` ones, which have sizes and no memory.
 
 In a process whose kernels Triton's interpreter runs (`TRITON_INTERPRET=1`) nothing is compiled.
+`standing_in` puts the same driver in place for code that asks it for its GPU while it is imported.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kernel_compass.errors import INSTALL_TORCH, MissingDependency, UsageError
 from kernel_compass.kernels import cubin
 from kernel_compass.kernels.launching import compiling_only
 
+WARP = 32
 _MATRIX_UNITS = ("tcgen05.mma", "wgmma.mma_async", "mma.sync")
 """Blackwell's unit, Hopper's warpgroup unit, a warp's own: the widest first."""
 _MATRIX_INSTRUCTION = re.compile(r"\b(?:tcgen05\.mma|wgmma\.mma_async|mma\.sync)\.[\w.:]+")
@@ -89,7 +92,7 @@ def compile_for(
             "Kernels are interpreted in this process, not compiled.",
             "Unset TRITON_INTERPRET and start anew.",
         )
-    with _compiling(capability) as compiled:
+    with standing_in(capability), _compiling() as compiled:
         launch()
     if not compiled:
         raise UsageError("No kernel was launched.", "Give a call that has work for one.")
@@ -97,9 +100,31 @@ def compile_for(
 
 
 @contextmanager
-def _compiling(capability: tuple[int, int]) -> Iterator[list[Any]]:
+def standing_in(capability: tuple[int, int], multiprocessors: int = 132) -> Iterator[None]:
+    """Triton's driver replaced by one that knows a GPU of this architecture, and launches nothing.
+
+    Within another of its kind that one stays: what it says of the GPU holds.
+
+    Args:
+        capability: of the architecture.
+        multiprocessors: what is said to who asks for their number.
+    """
+    driver = _triton("triton.runtime.driver").driver
+    before = driver._active
+    if isinstance(before, _StandIn) and before.capability == capability:
+        yield
+        return
+    driver.set_active(_StandIn(capability, multiprocessors))
+    try:
+        yield
+    finally:
+        driver._active = before  # maybe none yet: `active` would look for a GPU
+
+
+@contextmanager
+def _compiling() -> Iterator[list[Any]]:
     """Kernels that are compiled instead of launched meanwhile."""
-    jit, driver = _triton("triton.runtime.jit"), _triton("triton.runtime.driver").driver
+    jit = _triton("triton.runtime.jit")
     compiled: list[Any] = []
     run = jit.JITFunction.run
 
@@ -109,30 +134,36 @@ def _compiling(capability: tuple[int, int]) -> Iterator[list[Any]]:
             compiled.append(kernel)
         return kernel
 
-    before = driver._active
-    driver.set_active(_StandIn(capability))
     jit.JITFunction.run = compile_only
     try:
         with compiling_only():
             yield compiled
     finally:
         jit.JITFunction.run = run
-        driver._active = before  # maybe none yet: `active` would look for a GPU
 
 
 class _StandIn:
-    """As much of a driver as a compilation asks for."""
+    """As much of a driver as a compilation asks for, and as kernels' files do."""
 
-    def __init__(self, capability: tuple[int, int]) -> None:
-        self._capability = capability
+    def __init__(self, capability: tuple[int, int], multiprocessors: int) -> None:
+        self.capability = capability
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda _device: {
+                "multiprocessor_count": multiprocessors,
+                "warpSize": WARP,
+            }
+        )
 
     def get_current_target(self) -> Any:
-        major, minor = self._capability
-        return _triton("triton.backends.compiler").GPUTarget("cuda", 10 * major + minor, 32)
+        major, minor = self.capability
+        return _triton("triton.backends.compiler").GPUTarget("cuda", 10 * major + minor, WARP)
 
     def get_current_device(self) -> str:
         """Triton keeps its kernels by device; this is none of the real ones, which are numbers."""
-        return "static compilation for {}.{}".format(*self._capability)
+        return "static compilation for {}.{}".format(*self.capability)
+
+    def get_active_torch_device(self) -> Any:
+        return import_module("torch").device("cuda", 0)
 
     def get_current_stream(self, _device: object) -> int:
         return 0

@@ -28,8 +28,8 @@ def compile_point(
     number_format: NumberFormat,
     config: Config,
     capability: tuple[int, int],
-) -> dict[str, float]:
-    """`figures_of` the launch that the configuration makes; of several kernels, the largest needs.
+) -> tuple[dict[str, float], ...]:
+    """`figures_of` each kernel that the configuration launches.
 
     Raises:
         Exception: Triton's own, where it cannot be compiled.
@@ -53,8 +53,8 @@ def compile_point(
     return figures_of(compile_for(call, capability))
 
 
-def figures_of(kernels: tuple[StaticFigures, ...]) -> dict[str, float]:
-    """What a launch needs and what its code is made of.
+def figures_of(kernels: tuple[StaticFigures, ...]) -> tuple[dict[str, float], ...]:
+    """What each kernel needs and what its code is made of.
 
     `registers` of a thread, `threads` and `shared_bytes` of a program, `spills` and `loop_spills`
     (loads and stores of local memory in the code and in its loops), and the instructions in loops,
@@ -66,11 +66,7 @@ def figures_of(kernels: tuple[StaticFigures, ...]) -> dict[str, float]:
     """
     if not kernels:
         raise UsageError("Nothing was compiled.", "Give a configuration that launches a kernel.")
-    found: dict[str, float] = {}
-    for kernel in kernels:
-        for name, value in _figures(kernel).items():
-            found[name] = max(found.get(name, 0.0), value)
-    return found
+    return tuple(map(_figures, kernels))
 
 
 def _figures(kernel: StaticFigures) -> dict[str, float]:

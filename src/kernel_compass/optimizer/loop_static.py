@@ -28,6 +28,9 @@ from kernel_compass.records.trial import Action, Proposal, Reason, Trial
 
 ANSWER = "static"
 """What a resumed run finds by what the compiler said, or that it said nothing."""
+MOST_OF_A_FILE = 1024
+"""Configurations of a candidate of a problem's file that are compiled, as the time allows: no
+estimate says which of them are promising."""
 LEAST_S, MOST_S = 5.0, 60.0
 """Seconds for compiling: under the first nothing is begun."""
 REASONS: Mapping[Dropped, Reason] = {
@@ -89,12 +92,14 @@ def prune_spaces(
             return
         count = sum(len(one.indices) for one in heads)
         words = f"{budget_s:.0f} s at most; none is run"
-        say(f"compiling up to {count} of the most promising, {words}", None)
+        say(f"compiling up to {count} configurations, {words}", None)
         known = _kept(heads, _asked(setup, executor, heads, budget_s))
         book.keep_answer(ANSWER, known)
     if "unavailable" in known:
         say(f"nothing was compiled beforehand: {known['unavailable']}", None)
         return
+    for one in known.get("unknown", ()):
+        say("{workload}: {family}: {why}".format(**one), None)
     found = list(_again(works, known))
     major, minor = known["capability"]
     for work in works:
@@ -109,13 +114,20 @@ def budget_of(setup: LoopSetup) -> float:
 
 
 def _heads(setup: LoopSetup, works: Sequence[Work]) -> list[_Head]:
-    count = setup.options.static
     return [
         _Head(work, place, tuple(head(space, count)))
         for work in works
         for place, space in enumerate(work.spaces)
-        if work.workload.product is not None and space.format is not None
+        if (count := _how_many(setup, work, space))
     ]
+
+
+def _how_many(setup: LoopSetup, work: Work, space: CandidateSpace) -> int:
+    """Of a product's space those that were asked for; of a file's candidate all there is time for;
+    of what is neither, none."""
+    if work.workload.product is not None:
+        return setup.options.static if space.format is not None else 0
+    return MOST_OF_A_FILE if setup.request.source.sha256 is not None else 0
 
 
 def _asked(
@@ -134,14 +146,20 @@ def _kept(heads: Sequence[_Head], answer: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of an answer: of each space what the compiler had a word on."""
     if "unavailable" in answer:
         return {"unavailable": answer["unavailable"]}
-    spaces = []
+    spaces, unknown = [], []
     for one, row in zip(heads, answer["compiled"], strict=True):
         rows = zip(one.indices, row or [], strict=row is not None)
-        found = {i: c for i, fields in rows if (c := Compiled(**fields)).is_known}
+        said = {i: Compiled(**fields) for i, fields in rows}
+        name = {"workload": one.work.workload.name, "family": one.space.family}
+        found = {i: c for i, c in said.items() if c.is_known}
         if found:
-            name = one.work.workload.name
-            spaces.append({"workload": name, "family": one.space.family, **_columns(found)})
-    return {"capability": list(answer["capability"]), "spaces": spaces}
+            spaces.append({**name, **_columns(found)})
+        silent = [c.failure for i, c in said.items() if i not in found]
+        if silent and one.work.workload.product is None:
+            why = f"{len(silent)} of {len(said)} are not compiled beforehand: {silent[0]}"
+            unknown.append({**name, "why": why})
+    kept = {"capability": list(answer["capability"]), "spaces": spaces}
+    return {**kept, "unknown": unknown} if unknown else kept
 
 
 def _columns(found: Mapping[int, Compiled]) -> dict[str, Any]:
@@ -181,7 +199,7 @@ def _prune(
     book: Book,
     say: Say,
 ) -> None:
-    spaces = list(work.spaces)
+    spaces: list[CandidateSpace | None] = list(work.spaces)
     counts: Counter[str] = Counter()
     for one, found in own:
         dropped = dict(_dropped(one.space, found, limits))
@@ -196,17 +214,18 @@ def _prune(
         words = ", ".join(f"{n} {reason}" for reason, n in counts.most_common()) or "none"
         text = f"{work.workload.name}: {compiled} of {total} configurations compiled"
         say(f"{text}; dropped: {words}", None)
-    work.spaces = tuple(spaces)
+    work.spaces = tuple(one for one in spaces if one is not None)
 
 
 def _dropped(
     space: CandidateSpace, found: Mapping[int, Compiled], limits: Limits
 ) -> Iterator[tuple[int, Verdict]]:
-    """All that is ruled out but the default, which is tried for the family's sake."""
+    """All that is ruled out; the default, which is tried for the family's sake, only where no
+    launch of it can be."""
     kinds = [str(space.configs[i].get("kernel", "")) for i in found]
     verdicts = prune(list(found.values()), kinds, limits)
     for index, verdict in zip(found, verdicts, strict=True):
-        if verdict.dropped is not None and index != 0:
+        if verdict.dropped is not None and (index != 0 or verdict.dropped.is_firm):
             yield index, verdict
 
 
@@ -224,8 +243,9 @@ def _pruned(
     found: Mapping[int, Compiled],
     dropped: Mapping[int, Verdict],
     limits: Limits,
-) -> CandidateSpace:
+) -> CandidateSpace | None:
+    """What is left of a space; `None` = nothing."""
     told = {i: features(one, limits) for i, one in found.items()}
     known = tuple(told.get(i) for i in range(len(space.configs)))
     rest = [i for i in range(len(space.configs)) if i not in dropped]
-    return only(replace(space, features=known if any(known) else ()), rest)
+    return only(replace(space, features=known if any(known) else ()), rest) if rest else None

@@ -30,6 +30,10 @@ class Executor(Protocol):
         """Tasks as they end, in that order, until none is left or the time is over.
 
         Each is given once; tasks submitted meanwhile are waited for too.
+
+        Raises:
+            MeasurementError: none can be run any more: the machines are lost. Those that have no
+                end are not to blame.
         """
 
     def cancel(self, identifier: str) -> bool:

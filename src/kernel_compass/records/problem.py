@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.workload import Workload
@@ -25,6 +26,11 @@ class ProblemSource:
     """What else decides its workloads: `tokens`, `tp`, ..."""
     sha256: str | None = None
     """Of the file; a worker refuses another."""
+
+    @property
+    def files(self) -> tuple[tuple[Path, str], ...]:
+        """The file whose code it runs, with its SHA-256; of a built-in problem, none."""
+        return () if self.sha256 is None else ((Path(self.target), self.sha256),)
 
 
 @dataclass(frozen=True)

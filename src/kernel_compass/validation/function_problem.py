@@ -9,9 +9,15 @@ from typing import Any
 from kernel_compass.errors import UsageError
 from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemWorkload
 from kernel_compass.validation import output_gate
-from kernel_compass.validation.judge_contracts import GateFinding, Tensors
+from kernel_compass.validation.judge_contracts import Change, GateFinding, Tensors
 from kernel_compass.validation.op_record import has_products
-from kernel_compass.validation.sensitivity import TF32, noise_of, noise_of_changed, undecided_places
+from kernel_compass.validation.sensitivity import (
+    NO_NOISE,
+    TF32,
+    Noise,
+    Rounded,
+    undecided_places,
+)
 
 FEW_OUTPUTS = 64
 """The baseline's error on fewer is no measure of what rounding costs."""
@@ -82,7 +88,7 @@ class FunctionProblem:
         return self._functions.inputs(dict(workload.values), generator)
 
     def expected(
-        self, _workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+        self, _workload: ProblemWorkload, inputs: Tensors, change: Change | None = None
     ) -> output_gate.Reference | None:
         """The reference in float64, beside what rounding costs the baseline."""
         exact = self._outputs(self.exact(inputs), "reference")
@@ -93,17 +99,18 @@ class FunctionProblem:
         )
         if self._products is None:
             self._products = has_products(self._torch, lambda: self.baseline(inputs))
-        again = (
+        rounded = Rounded(
             self._torch,
             lambda changed: self._outputs(self.exact(changed), ""),
+            lambda changed: self._outputs(self.baseline(changed), ""),
             inputs,
             exact,
         )
-        noise: float | None = 0.0
-        if slack is not None:
-            noise = noise_of_changed(*again, slack, self._rounding())
+        noise: Noise | None = NO_NOISE
+        if change is not None:
+            noise = rounded.noise_of_changed(change.far, change.slack, self._rounding())
         elif any(one.numel() < FEW_OUTPUTS for one in exact):
-            noise = noise_of(*again)
+            noise = rounded.noise()
         if noise is None:
             return None
         may_use_tf32 = self._products and not self._on_cpu

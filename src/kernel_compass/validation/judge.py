@@ -52,6 +52,9 @@ def judge(
         watch: taken before any code of the candidate was loaded.
         effort: how hard to look.
         declared_baseline: it says itself that it is the library the baseline uses.
+
+    Raises:
+        NotTaken: it does not take the configuration that it was named with.
     """
     session = Session(torch, problem, workload, machine, watch, effort or Effort())
     try:

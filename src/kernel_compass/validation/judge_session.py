@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernel_compass.errors import shortened
+from kernel_compass.errors import NotTaken, shortened
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.allocations import Around, filled_allocations
@@ -15,6 +15,7 @@ from kernel_compass.validation.found import Found
 from kernel_compass.validation.guards import Guarded, all_intact, guard_all
 from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
 from kernel_compass.validation.judge_contracts import (
+    Change,
     Effort,
     GateFinding,
     JudgedProblem,
@@ -92,10 +93,10 @@ class Session:
         return Draw(inputs, sealed, self.problem)
 
     def of_changed(
-        self, workload: ProblemWorkload, inputs: dict[str, Any], slack: float
+        self, workload: ProblemWorkload, inputs: dict[str, Any], change: Change
     ) -> Draw | None:
         """Inputs that were made into others than the problem draws; `None` = they tell nothing."""
-        expected = self.problem.expected(workload, inputs, slack)
+        expected = self.problem.expected(workload, inputs, change)
         return (
             None if expected is None else Draw(inputs, Sealed(self.torch, expected), self.problem)
         )
@@ -272,21 +273,28 @@ def said(error: BaseException) -> str:
     return shortened(f"{type(error).__name__}: {error}", 600)
 
 
-def rejected_for(error: Exception) -> Rejected:
-    """The rejection of a candidate that raised."""
-    text = said(error)
-    low, kind = text.lower(), type(error).__name__
-    if isinstance(error, MemoryError) or "out of memory" in low:
-        return Rejected(Reason.OUT_OF_MEMORY, text)
-    if "illegal memory access" in low or "misaligned address" in low:
-        return Rejected(Reason.ILLEGAL_ACCESS, text)
-    if "out of resource" in low or kind == "OutOfResources":
-        return Rejected(Reason.DOES_NOT_FIT, text)
-    if kind in ("CompilationError", "CompileTimeAssertionFailure", "PTXASError"):
-        return Rejected(Reason.BUILD_FAILED, text)
-    if kind == "ConfigPruned":  # a kernel's own rule for its configurations
-        return Rejected(Reason.NOT_SUPPORTED, text)
-    return Rejected(Reason.RAISED, text)
+def rejected_for(error: Exception) -> Exception:
+    """The rejection of a candidate that raised; what the user named wrong is none of its faults."""
+    if isinstance(error, NotTaken):
+        return NotTaken(error.found, error.remedy)
+    return Rejected(_reason_of(error), said(error))
+
+
+def _reason_of(error: Exception) -> Reason:
+    low, kind = said(error).lower(), type(error).__name__
+    for reason, applies in (
+        (Reason.OUT_OF_MEMORY, isinstance(error, MemoryError) or "out of memory" in low),
+        (Reason.ILLEGAL_ACCESS, "illegal memory access" in low or "misaligned address" in low),
+        (Reason.DOES_NOT_FIT, "out of resource" in low or kind == "OutOfResources"),
+        (
+            Reason.BUILD_FAILED,
+            kind in ("CompilationError", "CompileTimeAssertionFailure", "PTXASError"),
+        ),
+        (Reason.NOT_SUPPORTED, kind == "ConfigPruned"),  # a kernel's own rule
+    ):
+        if applies:
+            return reason
+    return Reason.RAISED
 
 
 def _error(finding: GateFinding) -> float:

@@ -24,6 +24,9 @@ MANY_SPILLS = 8
 """Loads and stores of local memory in loops; fewer are as often a stack variable's."""
 
 
+_OF_ONE_LAUNCH = ("registers", "threads", "shared_bytes")
+
+
 class Dropped(StrEnum):
     """Why a configuration is not measured."""
 
@@ -33,6 +36,11 @@ class Dropped(StrEnum):
     THREADS = "threads"
     SPILLS = "spills"
     OCCUPANCY = "occupancy"
+
+    @property
+    def is_firm(self) -> bool:
+        """Whether the GPU refuses the launch, whatever it would be good for."""
+        return self in (Dropped.SHARED_MEMORY, Dropped.REGISTERS, Dropped.THREADS)
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,12 @@ class Compiled:
         """Whether the compiler answered; what fails on the way to it says nothing of a launch."""
         if self.figures is not None:
             return True
-        return not self.lost and (self.failure or "").startswith(_BY_THE_COMPILER)
+        return not self.lost and is_of_the_compiler(self.failure or "")
+
+
+def is_of_the_compiler(failure: str) -> bool:
+    """Whether a failure, `Kind: words`, is what Triton's compiler says of a kernel."""
+    return failure.startswith(_BY_THE_COMPILER)
 
 
 @dataclass(frozen=True)
@@ -120,6 +133,29 @@ def prune(
             least = min(launching, key=lambda i: (compiled[i].figures or {}).get("loop_spills", 0))
             found[least] = Verdict(None, "")
     return tuple(found)
+
+
+def of_kernels(kernels: Sequence[Mapping[str, float]], limits: Limits) -> dict[str, float]:
+    """Figures of a call that launches several kernels, from those of each.
+
+    `registers`, `threads` and `shared_bytes` are of one of them, the one that cannot launch or of
+    which the least fits: of two kernels, one with many registers and one with many threads, no
+    launch needs both. Of all else it is the largest.
+
+    Args:
+        kernels: at least one.
+        limits: of the GPU.
+    """
+    worst = min(
+        kernels,
+        key=lambda one: (
+            _cannot_launch(Compiled(one), limits) is None,
+            warps_resident(one, limits),
+        ),
+    )
+    names = dict.fromkeys(name for one in kernels for name in one)
+    largest = {name: max(one.get(name, 0.0) for one in kernels) for name in names}
+    return {**largest, **{name: worst[name] for name in _OF_ONE_LAUNCH}}
 
 
 def features(compiled: Compiled, limits: Limits) -> dict[str, float] | None:
