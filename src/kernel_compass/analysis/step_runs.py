@@ -40,6 +40,8 @@ class OpRun:
     """That they move one by one."""
     outer_bytes: int
     """That one kernel would: what comes from before the run or is used after it."""
+    outer_read_bytes: int
+    """Those of them that it would read."""
     module: str | None
     """The innermost one that holds all of them."""
     first_line: SourceLine | None
@@ -73,7 +75,12 @@ def op_bytes(op: StepOp) -> int:
 
 def op_runs(capture: StepCapture) -> tuple[OpRun, ...]:
     """The runs of a step, in its order; operators of regions are in none."""
-    return tuple(_run(capture, ops) for ops in _runs(capture.ops))
+    return runs_of(capture.ops)
+
+
+def runs_of(ops: Sequence[StepOp]) -> tuple[OpRun, ...]:
+    """The same of operators, each with its place among them as its index."""
+    return tuple(_run(ops, inside) for inside in _runs(ops))
 
 
 def common_module(modules: Sequence[str | None]) -> str | None:
@@ -104,11 +111,11 @@ def _runs(ops: Sequence[StepOp]) -> Iterator[list[StepOp]]:
         yield found
 
 
-def _run(capture: StepCapture, ops: list[StepOp]) -> OpRun:
+def _run(everything: Sequence[StepOp], ops: list[StepOp]) -> OpRun:
     inside = {one.index for one in ops}
     made = {tensor.storage for op in ops for tensor in op.outputs}
     later = {
-        tensor.storage for op in capture.ops if op.index > ops[-1].index for tensor in op.inputs
+        tensor.storage for op in everything if op.index > ops[-1].index for tensor in op.inputs
     }
     outer: dict[tuple[int, bool], int] = {}
     for op in ops:
@@ -122,6 +129,7 @@ def _run(capture: StepCapture, ops: list[StepOp]) -> OpRun:
         tuple(sorted(inside)),
         sum(map(op_bytes, ops)),
         sum(outer.values()),
+        sum(size for (_, written), size in outer.items() if not written),
         common_module([op.module for op in ops]),
         ops[0].line,
         ops[-1].line,

@@ -14,9 +14,11 @@ from typing import Any
 
 from kernel_compass.api.problem_files import FileProblem
 from kernel_compass.api.problem_models import is_model_file
+from kernel_compass.api.problem_whole import check_compiled
 from kernel_compass.api.source_names import names_of
 from kernel_compass.api.tuned_kernels import launched_kernels, pins_of, split
 from kernel_compass.errors import UsageError, shortened
+from kernel_compass.records.baseline_survey import COMPILED
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.trial import Candidate
 
@@ -65,6 +67,9 @@ def _check_own(loaded: FileProblem, candidate: Candidate) -> None:
     if name == BASELINE_NAME:
         if candidate.config:
             _refuse_config(name, candidate.config)
+        return
+    if name == COMPILED:
+        check_compiled(candidate.config)
         return
     listed_here = loaded.candidates.get(name)
     function = listed_here[0] if listed_here else getattr(loaded.module, name, None)

@@ -14,6 +14,7 @@ from typing import Any
 from kernel_compass.analysis.floor import Floors
 from kernel_compass.analysis.format_traffic import stored_weight
 from kernel_compass.analysis.sequential import SequentialComparison
+from kernel_compass.api.baseline_survey import survey_task
 from kernel_compass.api.calibrations import calibration
 from kernel_compass.api.judging import Judged, judgement_fields, spent_by
 from kernel_compass.api.loop_compiling import compile_task
@@ -46,6 +47,7 @@ __all__ = [
     "finals_task",
     "sanitize_task",
     "screen_task",
+    "survey_task",
 ]
 
 SCREEN_LOOKS = (24, 60, 150)

@@ -69,8 +69,7 @@ class Place:
     @property
     def lost(self) -> tuple[str, ...]:
         """Of GPUs, or workers without one, that run nothing: why."""
-        found = self.executor.lost if isinstance(self.executor, LocalExecutor) else {}
-        return tuple(f"{name} runs nothing: {why}" for name, why in found.items())
+        return _lost(self.executor) if isinstance(self.executor, LocalExecutor) else ()
 
 
 @contextmanager
@@ -86,17 +85,22 @@ def placed(request: StudyRequest, study: str) -> Iterator[Place]:
             raise UsageError(found, "Name cuda, cuda:0, ..., simulated, or recorded:FILE.")
         with local_workers(device, study) as (executor, inside):
             place = _surveyed(request, executor, inside)
-            place.notes += (*_swept(executor), *place.lost)
+            place.notes += _of_workers(executor)
             yield place
 
 
-def _swept(executor: LocalExecutor) -> tuple[str, ...]:
-    """What was ended at their start."""
-    return tuple(
+def _of_workers(executor: LocalExecutor) -> tuple[str, ...]:
+    """What was ended or lost at their start."""
+    swept = tuple(
         f"ended process {one.pid}, which the study {one.study} left when its process "
         f"{one.owner} died: {shortened(one.command)}"
         for one in executor.swept
     )
+    return (*swept, *_lost(executor))
+
+
+def _lost(executor: LocalExecutor) -> tuple[str, ...]:
+    return tuple(f"{name} runs nothing: {why}" for name, why in executor.lost.items())
 
 
 def _recorded(request: StudyRequest, device: str) -> Place:

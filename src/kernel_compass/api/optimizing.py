@@ -34,6 +34,7 @@ from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
+from kernel_compass.optimizer.proposers.whole_baseline import WholeBaseline
 from kernel_compass.optimizer.search.strategies import NAMES
 from kernel_compass.records.device import CPU, SIMULATED
 from kernel_compass.records.dispatch import (
@@ -264,6 +265,7 @@ def _proposers(
     return [
         Providers(spaces, baselines, weights),
         Rules(spaces, baselines, weights, findings),
+        WholeBaseline(baselines, findings),
         Search(spaces, baselines, weights, request.strategy, request.seed, options.width),
     ]
 

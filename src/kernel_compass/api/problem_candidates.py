@@ -14,10 +14,12 @@ from kernel_compass.api.problem_files import (
     run_file,
 )
 from kernel_compass.api.problem_models import ModelCandidate, is_model_file
+from kernel_compass.api.problem_whole import CompiledBaseline
 from kernel_compass.api.product_problem import ImplementationRunner, ProductProblem
 from kernel_compass.api.targets import target_named
 from kernel_compass.errors import UsageError, shortened
 from kernel_compass.kernels.providers import registry
+from kernel_compass.records.baseline_survey import COMPILED
 from kernel_compass.records.contracts import Implementation
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemSource, ProblemWorkload
@@ -72,7 +74,12 @@ def judged(
         return _of_product(workload, candidate, device, budget_pct)
     loaded = load_source(torch, source, device)
     check_named(loaded, candidate, _own_file(loaded, candidate))
-    return loaded.problem, lambda: file_runner(torch, loaded, candidate, device, sha256), False
+    is_baseline = candidate.implementation == COMPILED and not _own_file(loaded, candidate)
+    return (
+        loaded.problem,
+        lambda: file_runner(torch, loaded, candidate, device, sha256),
+        is_baseline,
+    )
 
 
 def load_source(torch: Any, source: ProblemSource, device: str) -> FileProblem:
@@ -96,6 +103,8 @@ def file_runner(
     module = loaded.module if path is None else run_file(path, sha256)[0]
     if is_model_file(loaded.module):
         return ModelCandidate(torch, loaded.module, module, device)
+    if path is None and name == COMPILED:
+        return CompiledBaseline(torch, loaded.module.baseline, candidate.config)
     if path is None and (name in loaded.candidates or not is_candidate_file(candidate)):
         return loaded.build(name, candidate.config)
     function = getattr(module, name, None)

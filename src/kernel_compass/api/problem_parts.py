@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kernel_compass.api.tuned_kernels import space_of, split
 from kernel_compass.errors import UsageError, shortened
+from kernel_compass.records.baseline_survey import COMPILED
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.problem import OwnCandidate, ProblemDescription, ProblemWorkload
 from kernel_compass.validation.function_problem import FunctionProblem, ProblemFunctions
@@ -20,7 +21,7 @@ FORM = (
     "get_init_inputs."
 )
 MOST_BUDGET = 0.3
-RESERVED = {"baseline": "what is to be beaten"}
+RESERVED = {"baseline": "what is to be beaten", COMPILED: "the baseline under torch.compile"}
 """Names that mean something else where a candidate is named."""
 _TRIED_SEED = 1
 

@@ -25,6 +25,7 @@ from kernel_compass.optimizer.loop_finals import Finals
 from kernel_compass.optimizer.loop_screening import Screening
 from kernel_compass.optimizer.loop_setup import LoopSetup, Tell, ends_of
 from kernel_compass.optimizer.loop_static import prune_spaces
+from kernel_compass.optimizer.loop_surveying import survey_baselines
 from kernel_compass.optimizer.loop_telling import Teller
 from kernel_compass.optimizer.loop_work import Work
 from kernel_compass.optimizer.paying import objection
@@ -116,6 +117,14 @@ class Loop:
         prune_spaces(self._setup, self._executor, self._book, self._works, self._say_static)
         names = {work.workload.name: work.spaces for work in self._works}
         findings = Findings()
+        survey_baselines(
+            self._setup,
+            self._executor,
+            self._book,
+            self._works,
+            findings,
+            lambda text: self._say(Stage.SELECT, text),
+        )
         proposers = self._setup.proposers(names, self._baselines, findings)
         diagnosing = Diagnosing(
             self._setup,

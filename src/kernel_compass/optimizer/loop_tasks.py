@@ -17,7 +17,8 @@ from kernel_compass.records.trial import Candidate
 
 BASELINE, SCREEN, FINALS, EXPLAIN = "baseline_task", "screen_task", "finals_task", "explain_task"
 COMPILE, DIAGNOSE, SANITIZE = "compile_task", "diagnose_task", "sanitize_task"
-TASKS = (BASELINE, SCREEN, FINALS, EXPLAIN, COMPILE, DIAGNOSE, SANITIZE)
+SURVEY = "survey_task"
+TASKS = (BASELINE, SCREEN, FINALS, EXPLAIN, COMPILE, DIAGNOSE, SANITIZE, SURVEY)
 """What the functions are called, in whatever module answers them."""
 Final = tuple[ProblemWorkload, Candidate]
 Head = tuple[ProblemWorkload, CandidateSpace, Sequence[Config]]
@@ -49,6 +50,11 @@ class TaskMaker:
         """Times and floors of what is to be beaten."""
         asked = {"workload": plain(workload), "regimes": _words(regimes)}
         return self._task(f"baseline {workload.name}", BASELINE, asked, self.options.run_timeout_s)
+
+    def survey(self, workload: ProblemWorkload) -> Task:
+        """What a call of the baseline of a problem's file consists of."""
+        asked = {"workload": plain(workload)}
+        return self._task(f"survey {workload.name}", SURVEY, asked, self.options.run_timeout_s)
 
     def screen(
         self,

@@ -15,16 +15,26 @@ SEARCHING = "max-autotune-no-cudagraphs"
 being captured by whoever times cannot hold another."""
 
 
-def compiled(function: Callable[..., Tensor], mode: str) -> Callable[..., Tensor]:
+def compiled(
+    function: Callable[..., Tensor], mode: str, whole: bool = True
+) -> Callable[..., Tensor]:
     """A copy of `function`, compiled for one shape.
+
+    Args:
+        function: a plain one.
+        mode: of Inductor.
+        whole: whether it is an error where torch compiles a part of it, or nothing: it compiles
+            nothing while a dispatch mode looks at what is called.
 
     Dynamo counts recompilations by code object, and after eight of one it would quietly run it
     uncompiled: every copy has its own.
     """
     assert isinstance(function, FunctionType)
     code, closure = function.__code__.replace(), function.__closure__
-    fresh = FunctionType(code, function.__globals__, function.__name__, None, closure)
-    made: Callable[..., Tensor] = torch().compile(fresh, mode=mode, dynamic=False, fullgraph=True)
+    given = function.__defaults__
+    fresh = FunctionType(code, function.__globals__, function.__name__, given, closure)
+    fresh.__kwdefaults__ = function.__kwdefaults__
+    made: Callable[..., Tensor] = torch().compile(fresh, mode=mode, dynamic=False, fullgraph=whole)
     return made
 
 

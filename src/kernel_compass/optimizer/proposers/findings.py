@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kernel_compass.records.baseline_survey import BaselineSurvey
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -29,3 +31,5 @@ class Findings:
     best: dict[str, Finding] = field(default_factory=dict)
     """Of a candidate that was the best so far."""
     baseline: dict[str, Finding] = field(default_factory=dict)
+    surveys: dict[str, BaselineSurvey] = field(default_factory=dict)
+    """What baselines consist of, before anything is tried."""

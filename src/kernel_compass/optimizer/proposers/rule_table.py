@@ -131,5 +131,5 @@ RULES = (
         ("bank_conflicts", "divergence", "uncoalesced"),
     ),
 )
-"""Asked in this order. Fusion and graph capture change the program around a kernel: `advise` says
-where they help; no candidate of a single workload can be either."""
+"""Asked in this order. Fusion is about the baseline as a whole: `whole_baseline.py`. Graph capture
+changes the program around it: what is timed here is replayed in a CUDA graph already."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernel_compass.analysis.whole_baseline import EFFICIENCY
 from kernel_compass.optimizer.step_doors import Offer, StepView
 from kernel_compass.optimizer.step_proposers.predicting import total_us
 from kernel_compass.records.step_action import (
@@ -23,8 +24,6 @@ from kernel_compass.records.step_action import (
 from kernel_compass.records.step_loop import PlaceKind, StepPlace
 from kernel_compass.units import duration_text
 
-EFFICIENCY = 0.6
-"""Of what one kernel instead of a run would save at most, what a generated one is taken to save."""
 COST_S, COST_OF_A_MODULE_S = 20.0, 4.0
 LEAST_SAVED = 0.005
 """Of the step."""
