@@ -47,6 +47,8 @@ class Change:
     products count; else the problem's own allowance holds on the whole."""
     slack: float = 0.0
     """The relative error, beside the baseline's, that honest kernels may make with them."""
+    own: Tensors = field(default_factory=dict)
+    """What they were made from, as the problem draws them."""
 
 
 class JudgedProblem(Protocol):

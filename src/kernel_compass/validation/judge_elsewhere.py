@@ -78,12 +78,12 @@ def _changes(session: Session) -> Iterator[_Changed]:
         others = {name: scaled(value, scale) for name, value in data.items()}
         if others:
             what = f"With inputs {scale:g} times as large"
-            yield _Changed(what, {**inputs, **others}, Change(far=False))
+            yield _Changed(what, {**inputs, **others}, Change(far=False, own=inputs))
     wide = {name: value for name, value in data.items() if _kind(value) in WIDE}
     for scale, slack in FAR_SCALES.items() if wide else ():
         others = {name: scaled(value, scale) for name, value in wide.items()}
         what = f"With inputs {scale:g} times as large"
-        yield _Changed(what, {**inputs, **others}, Change(far=True, slack=slack))
+        yield _Changed(what, {**inputs, **others}, Change(far=True, slack=slack, own=inputs))
     far = {name: value for name, value in data.items() if _kind(value) in DEVIATIONS}
     if far:
         name = max(far, key=lambda one: int(far[one].numel()))
@@ -100,7 +100,7 @@ def _far_from_zero(inputs: dict[str, Any], name: str) -> _Changed:
     moved = {**inputs, name: shifted(value, amount)}
     slack = STABLE * deviations * UNIT.get(kind, 2.0**-24)
     what = f"With {name} moved {deviations:g} deviations from zero"
-    return _Changed(what, moved, Change(far=True, slack=slack))
+    return _Changed(what, moved, Change(far=True, slack=slack, own=inputs))
 
 
 def _baseline_is_right(session: Session, draw: Draw) -> bool:
