@@ -147,7 +147,7 @@ def triton(asked: Asked) -> bool:
 def launches(asked: Asked, run: Run) -> Sequence[Any]:
     """The program's kernels as it launches them, each once."""
     from kernel_compass.api.step_capturing import capture_program
-    from kernel_compass.api.step_optimizing import read_capture
+    from kernel_compass.api.step_planning import read_capture
     from kernel_compass.codec.step_capture_document import packed
 
     path = run.folder / "capture.json.gz"

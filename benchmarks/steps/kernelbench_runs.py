@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -19,36 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from steps import predicting
+from steps.problem_files import FOLDER, copied, problem_files, smaller
 from steps.studying import summed
 
 from kernel_compass.codec.study_document import decode
 from kernel_compass.records.step_study import StepStudy
 
-FILES = Path(__file__).resolve().parents[1] / "kernelbench_style"
+__all__ = ["copied", "optimized", "problem_files", "smaller"]
 BUDGET_PCT = 1.0
-_SIZE = re.compile(r"^(?P<name>[a-z_]+) = (?P<size>\d+)$", re.MULTILINE)
-
-
-def problem_files() -> list[Path]:
-    """All of them, in order."""
-    return sorted(FILES.glob("[0-9]*.py"))
-
-
-def smaller(text: str, most: int) -> str:
-    """A file's text with every size at its top no larger than `most`."""
-
-    def line(found: re.Match[str]) -> str:
-        return f"{found['name']} = {min(int(found['size']), most)}"
-
-    return _SIZE.sub(line, text)
-
-
-def copied(path: Path, folder: Path, most: int) -> Path:
-    """A smaller copy of a file, in a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    copy = folder / path.name
-    copy.write_text(smaller(path.read_text(), most))
-    return copy
 
 
 def optimized(
@@ -76,21 +54,28 @@ def optimized(
     asked = ["--resume", "last"] if begun else [str(path), "--minutes", f"{minutes:g}", *words]
     code = _run(folder, ["optimize", *asked, *table], say)
     if code:
-        return _row(path, began, code, StepStudy(), None)
+        return _row(path, began, code, StepStudy(), None, None)
     recorded = decode(_output(folder, "export", "last"))
     step = recorded.step or StepStudy()
     replay = {"holds": True, "claims": []}
     if step.entries:
         replay = json.loads(_output(folder, "replay", "last", "--json", "--yes"))
-    found = _row(path, began, code, step, replay)
+    found = _row(path, began, code, step, replay, recorded.study.environment.device.name)
     result.write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 
 def _row(
-    path: Path, began: float, code: int, step: StepStudy, replay: Mapping[str, Any] | None
+    path: Path,
+    began: float,
+    code: int,
+    step: StepStudy,
+    replay: Mapping[str, Any] | None,
+    device: str | None,
 ) -> dict[str, Any]:
-    found = summed(step, BUDGET_PCT, None)
+    own = path.parent == FOLDER  # of a smaller copy nothing was foretold
+    foretold = predicting.read(path.stem, device, ()) if own else None
+    found = summed(step, BUDGET_PCT, foretold)
     holds = replay is not None and bool(replay["holds"])
     return {
         "program": path.name,

@@ -16,7 +16,8 @@ from typing import Any
 from steps import predicting
 
 from kernel_compass import api
-from kernel_compass.api.step_optimizing import StepAsked, optimize_step, resume_step
+from kernel_compass.api.step_optimizing import optimize_step, resume_step
+from kernel_compass.api.step_requests import StepAsked
 from kernel_compass.codec.canonical import plain
 from kernel_compass.records.loop import LoopEvent
 from kernel_compass.records.step_loop import StepOptions

@@ -29,3 +29,14 @@ def without_compiler(mode: _Mode) -> _Mode:
 
     mode.__enter__ = entered
     return mode
+
+
+def beside_compiled(mode: _Mode) -> _Mode:
+    """A class of dispatch modes under which compiled functions run as they were compiled.
+
+    Under any other, torch runs the code that they came from, and goes on doing so when the mode is
+    left: what looks at a function would change it. Before torch 2.9 it cannot be asked for.
+    """
+    ignores: Any = classmethod(lambda _: True)
+    mode.ignore_compile_internals = ignores
+    return mode

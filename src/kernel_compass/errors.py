@@ -125,6 +125,7 @@ class MeasurementCause(StrEnum):
     L2_PERSISTING = "l2_persisting"
     NOT_COLD = "not_cold"
     UNSTABLE = "unstable"
+    TIMED_WRONG = "timed_wrong"
     REGIME = "regime"
     TIMEOUT = "timeout"
     WORKER_DIED = "worker_died"

@@ -14,8 +14,8 @@ import triton.language as tl
 from api.applied_stand_ins import action, put_on
 
 from kernel_compass.api.actions.patching import layers_left
-from kernel_compass.api.actions.triton_source import tied_to_grid
 from kernel_compass.profiling.step_triton import source_sha256
+from kernel_compass.profiling.triton_source import tied_to_grid
 
 SEEN = []
 HOOKED = []
@@ -75,6 +75,43 @@ def ticketed(ticket_ptr, x_ptr, out_ptr, BLOCK: tl.constexpr):  # noqa: N803
     tl.store(out_ptr + at, tl.load(x_ptr + at))
 
 
+@triton.jit
+def in_parts(x_ptr, out_ptr, n, rows, SPLITS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
+    row, split = tl.program_id(0), tl.program_id(1)
+    each = tl.cdiv(tl.cdiv(n, SPLITS), BLOCK) * BLOCK
+    begin = split * each
+    end = tl.minimum(begin + each, n)
+    total = tl.zeros((), tl.float32)
+    for start in range(begin, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + row * n + at, mask=at < end, other=0.0))
+    tl.store(out_ptr + row * SPLITS + split, total)
+
+
+@triton.jit
+def in_other_words(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+    split = tl.program_id(axis=0)
+    each = BLOCK * ((n + 4 * BLOCK - 1) // (4 * BLOCK))
+    total = tl.zeros((), tl.float32)
+    for start in range(split * each, tl.minimum((split + 1) * each, n), BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + at, mask=at < n, other=0.0))
+    tl.store(out_ptr + split, total)
+
+
+@triton.jit
+def in_blocks(x_ptr, out_ptr, n, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # noqa: N803
+    each = tl.cdiv(n, BLOCK) * BLOCK
+    at = tl.program_id(0) * each + tl.arange(0, WIDE)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def strided(x_ptr, out_ptr, n, GRID: tl.constexpr):  # noqa: N803
+    for at in range(tl.program_id(0), n, GRID):
+        tl.store(out_ptr + at, tl.load(x_ptr + at))
+
+
 def hook(named):
     HOOKED.append(named["BLOCK"])
 
@@ -102,6 +139,25 @@ def launch_rows(x, block, grid=None):
     out = torch.zeros(x.shape[0])
     summed[grid or (x.shape[0],)](x, out, x.shape[1], BLOCK=block)
     return out
+
+
+def parts(x, splits, programs, block):
+    """Sums of the rows by parts; what no program writes is not a number."""
+    out = torch.full((x.shape[0], splits), float("nan"))
+    in_parts[(x.shape[0], programs)](x, out, x.shape[1], x.shape[0], SPLITS=splits, BLOCK=block)
+    return out.sum(1)
+
+
+def parts_right(block, splits=(2, 3, 4), columns=(1, 31, 32, 33, 100, 128, 257)):
+    """Whether a size of `in_parts` is right for all of some shapes, and how often it was put in."""
+    uses, right = 0, True
+    for split in splits:
+        for size in columns:
+            x = torch.rand(2, size)
+            with put_on([config("in_parts", BLOCK=block)]) as on:
+                right &= torch.allclose(parts(x, split, split, 32), x.sum(1), rtol=1e-5)
+                uses += on.applications[0].uses
+    return bool(right), uses
 
 
 def config(kernel, sha=None, **values):
@@ -151,9 +207,32 @@ def main():
         tuned.configs = kept
         found["left open"] = on.applications[0].objection
     found["left"] = [layers_left(), runs == [vars(one).get("run") for one in kinds()]]
-    found["tied"] = [sorted(tied_to_grid(one.fn)) for one in (scaled, summed)]
+    found["parts"] = [parts_right(block) for block in (16, 32, 64, 128)]
+    x = torch.rand(2, 100)
+    with put_on(
+        [config("in_parts", BLOCK=16)]
+    ) as on:  # by its author for blocks of 64: two hold all
+        parts(x, 3, 2, 64)
+        found["fewer programs"] = [on.applications[0].uses, on.applications[0].objection]
+    with put_on([config("in_parts", BLOCK=16)]) as on:
+        out = torch.full((2, 4), float("nan"))
+        grid = lambda m: (2, m["SPLITS"])  # noqa: E731
+        in_parts[grid](x, out, 100, 2, SPLITS=4, BLOCK=32)
+        right = torch.allclose(out.sum(1), x.sum(1), rtol=1e-5)
+        found["grid that reads the parts"] = [right, on.applications[0].uses]
+    block = 16
+    with put_on([config("scaled", BLOCK=64)]) as on:
+        x = torch.arange(100.0)
+        out, seen, _ = launch(scaled, x, BLOCK=16, grid=lambda m: (triton.cdiv(100, block),))
+        found["blind grid"] = [torch.equal(out, x * 2 + 1), seen, on.applications[0].objection]
+    found["free"] = {
+        one.fn.__name__: [sorted(tied.names), sorted(map(str, tied.parts))]
+        for one in (in_parts, in_other_words, in_blocks, strided)
+        for tied in [tied_to_grid(one.fn)]
+    }
+    found["tied"] = [sorted(tied_to_grid(one.fn).names) for one in (scaled, summed)]
     values = (normalized, listed, ticketed)
-    found["tied by values"] = [sorted(tied_to_grid(one.fn)) for one in values]
+    found["tied by values"] = [sorted(tied_to_grid(one.fn).names) for one in values]
     print(json.dumps(found))
 
 

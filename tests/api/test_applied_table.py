@@ -80,16 +80,23 @@ def halved(x):
 '''
 
 
-def steps(*actions, gpu=None, files=None):
+def steps(*actions, gpu=None, files=None, packages=None):
     return [
-        replace(step_entry(), action=one, gpu=gpu or HERE(), files=files or {}, trial=n)
+        replace(
+            step_entry(),
+            action=one,
+            gpu=gpu or HERE(),
+            files=files or {},
+            packages=packages or {},
+            trial=n,
+        )
         for n, one in enumerate(actions, 1)
     ]
 
 
-def table_of(path, *actions, gpu=None, files=None, entries=()):
+def table_of(path, *actions, entries=(), **more):
     environments = {"study-s": ENVIRONMENT, "study-a": ENVIRONMENT}
-    merge(path, list(entries), environments, steps(*actions, gpu=gpu, files=files))
+    merge(path, list(entries), environments, steps(*actions, **more))
     return path
 
 

@@ -45,6 +45,31 @@ def test_a_fixed_grid_is_left_alone_where_it_depends_on_the_configuration(found)
     assert found["tied"] == [["BLOCK", "n"], ["columns"]]
 
 
+def test_a_size_that_parts_are_only_rounded_to_is_free_where_each_part_has_a_program(found):
+    """Sums by parts of 21 shapes, compared with torch's, under grids that are numbers."""
+    assert found["parts"] == [[True, 21]] * 4
+    uses, objection = found["fewer programs"]
+    assert uses == 0 and "(2, 2) is fixed, and depends on BLOCK" in objection
+    assert found["grid that reads the parts"] == [True, 1]
+    names, parts = found["free"]["in_parts"]
+    assert "BLOCK" not in names and "SPLITS" in names
+    assert parts == ["Part(size='BLOCK', count='SPLITS', axis=1)"]
+
+
+def test_parts_are_as_many_as_programs_or_the_size_is_tied(found):
+    names, parts = found["free"]["in_other_words"]
+    assert "BLOCK" not in names and parts == ["Part(size='BLOCK', count=4, axis=0)"]
+    names, parts = found["free"]["in_blocks"]  # all of the work rounded: it is no N-th of it
+    assert "BLOCK" in names and parts == []
+    assert "GRID" in found["free"]["strided"][0]
+
+
+def test_a_grid_that_is_a_function_and_does_not_read_a_size_does_not_follow_it(found):
+    right, block, objection = found["blind grid"]
+    assert right and block == 16
+    assert "is a function that does not read it, and depends on BLOCK" in objection
+
+
 def test_what_a_row_is_computed_from_says_nothing_of_the_grid(found):
     assert found["tied by values"] == [["columns"], ["BLOCK"], ["BLOCK"]]
 

@@ -20,7 +20,7 @@ from kernel_compass.analysis.step_shares import workloads_of
 from kernel_compass.api.step_capturing import capture_program
 from kernel_compass.api.step_program import Program, ProgramKind, program_files, program_of
 from kernel_compass.errors import ProfilingCause, ProfilingError, UsageError
-from kernel_compass.optimizer.step_selecting import step_product
+from kernel_compass.optimizer.step_kinds import step_product
 from kernel_compass.profiling.step_running import entry_of
 from kernel_compass.records.step_capture import RegionKind, StepCapture, StepOp, StepTensor
 

@@ -12,13 +12,10 @@ if shutil.which("g++") is None:
     pytest.skip("inductor needs g++", allow_module_level=True)
 
 from kernel_compass import api
-from kernel_compass.api.step_optimizing import (
-    StepAsked,
-    optimize_step,
-    plan_capture,
-    replay_step_recording,
-)
+from kernel_compass.api.step_optimizing import optimize_step, replay_step_recording
+from kernel_compass.api.step_planning import plan_capture
 from kernel_compass.api.step_program import program_of
+from kernel_compass.api.step_requests import StepAsked
 from kernel_compass.codec.study_document import canonical
 from kernel_compass.optimizer.dispatch_file import read_table
 from kernel_compass.records.step_action import StepActionKind

@@ -19,6 +19,7 @@ def seen(kind, target, words):
         "operators": [op.name for op in found.ops if not is_view(op)],
         "launches": {one.kernel: dict(one.config) for one in found.launches},
         "choices": {one.kernel: len(one.choices) for one in found.launches},
+        "tied": {one.kernel: sorted(one.tied) for one in found.launches},
         "not_handled": [one.what for one in found.not_handled],
         "errors": errors(step, target),
     }

@@ -55,7 +55,8 @@ def captured(tmp_path):
 @pytest.fixture
 def recording(tmp_path):
     """The answers of a step whose truth is known, to the questions that the command will ask."""
-    from kernel_compass.api.step_optimizing import StepAsked, setup_of
+    from kernel_compass.api.step_planning import setup_of
+    from kernel_compass.api.step_requests import StepAsked
 
     answers = {}
     bench = RecordingBench(FakeBench(), answers.__setitem__)

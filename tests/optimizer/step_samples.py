@@ -131,6 +131,7 @@ class FakeBench:
 
     saves: dict[object, float] = field(default_factory=lambda: dict(SAVES))
     errors: dict[object, float] = field(default_factory=dict)
+    """By kind, or by a product's number format."""
     failures: dict[object, Reason] = field(default_factory=dict)
     base_us: float = 662.0
     holds: bool = True
@@ -139,6 +140,8 @@ class FakeBench:
     asked: list[tuple[str, object]] = field(default_factory=list)
     interrupt_at: int | None = None
     product: ProductFound | None = None
+    inputs: int = 1
+    """That outputs are compared on."""
 
     def capture(self, accepted):
         self.asked.append(("capture", accepted))
@@ -173,21 +176,26 @@ class FakeBench:
         if failure is not None:
             return StepTried(failure, "the process ended by a signal")
         before, after = self._us(accepted), self._us((*accepted, action))
-        outputs = (OutputError("output", self.errors.get(action.kind, 0.1)),)
+        error = self.errors.get(action.kind, 0.1)
+        if action.candidate is not None:
+            error = self.errors.get(action.candidate.format, error)
+        outputs = (OutputError("output", error),)
         if outputs[0].relative_pct > 1.0:
             return StepTried(Reason.OVER_BUDGET, "output is off", outputs=outputs)
         comparison = SequentialComparison(Rule(minimum_effect=0.01, looks=(12, 24, 48)))
         rng = random.Random(repr(action))
         while comparison.decision is Decision.CONTINUE:
             comparison.add(_pairs(before, after, comparison.pairs_wanted, rng))
-        return StepTried(None, "", comparison.result(), before, after, outputs)
+        result = comparison.result()
+        return StepTried(None, "", result, before, after, outputs, inputs=self.inputs)
 
     def sample(self, process, actions):
         self.asked.append(("sample", process))
         after = self._us(actions) if self.holds else self.base_us
         rng = random.Random(process)
         pairs = _pairs(self.base_us, after, 12, rng, process)
-        return StepSampled(pairs, outputs=(OutputError("output", 0.2),), added_bytes=1 << 20)
+        outputs = (OutputError("output", 0.2),)
+        return StepSampled(pairs, outputs=outputs, added_bytes=1 << 20, inputs=self.inputs)
 
     def _us(self, actions):
         saved = sum(self._saves(one) for one in actions)

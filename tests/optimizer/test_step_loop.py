@@ -6,23 +6,17 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from optimizer.step_samples import (
-    KIND,
-    FakeBench,
-    decode_capture,
-    entry,
-    groups_of,
-    study,
-)
+from optimizer.step_samples import KIND, FakeBench, decode_capture, entry, groups_of, study
 
 from kernel_compass.codec.study_document import canonical, decode, encode
 from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.step_answers import RecordedBench, RecordingBench
-from kernel_compass.optimizer.step_loop import StepLoop, StepSetup, plan_step
+from kernel_compass.optimizer.step_loop import StepLoop
+from kernel_compass.optimizer.step_planning import StepSetup, plan_step
 from kernel_compass.optimizer.step_proposers import step_proposers
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.loop import Why
-from kernel_compass.records.step_loop import ProductFound, StepOptions
+from kernel_compass.records.step_loop import ProductChoice, ProductFound, StepOptions
 from kernel_compass.records.study import StudyLimits, StudyState
 from kernel_compass.records.trial import Candidate, Outcome, Reason
 from kernel_compass.report.step_study import share_of_gain, step_study_text, vanished
@@ -171,6 +165,73 @@ def test_a_product_whose_study_found_nothing_is_not_tried_in_the_step(tmp_path):
     assert KIND.PRODUCT not in [a.kind for name, a in bench.asked if name == "attempt"]
 
 
+def three_choices():
+    def timed(speedup):
+        return {"cold": Interval(speedup, speedup - 0.05, speedup + 0.05, 0.95)}
+
+    def choice(number_format):
+        return Candidate("own_decode", {"BLOCK_N": 64}, number_format, "own")
+
+    finer = (
+        ProductChoice(choice("w8a16_int8"), timed(1.5), 58 << 20),
+        ProductChoice(choice("bf16"), timed(1.1), 117 << 20),
+    )
+    return ProductFound("study-p", choice("w4a16_g128"), timed(2.0), 30 << 20, finer=finer)
+
+
+def products(found):
+    return [
+        (o.proposal.action.candidate.format, o.reason)
+        for o in found.step.steps
+        if o.proposal.action.kind is KIND.PRODUCT
+    ]
+
+
+def test_what_errs_less_is_tried_where_outputs_refuse_what_was_fastest_alone(tmp_path):
+    bench = FakeBench(product=three_choices(), errors={"w4a16_g128": 3.0})
+    end, found = run(tmp_path / "a", bench)
+    assert products(found) == [("w4a16_g128", Reason.OVER_BUDGET), ("w8a16_int8", None)]
+    assert len([name for name, _ in bench.asked if name == "study"]) == 1
+    (kept,) = [o for o in found.step.kept if o.proposal.action.kind is KIND.PRODUCT]
+    assert kept.proposal.part_speedup == pytest.approx(1.5)
+    assert kept.proposal.added_bytes == 58 << 20
+    assert end.why is Why.FINISHED and found.step.final.accepted
+
+    all_refused = {"w4a16_g128": 3.0, "w8a16_int8": 2.0, "bf16": 1.5}
+    _, found = run(tmp_path / "b", FakeBench(product=three_choices(), errors=all_refused))
+    over = Reason.OVER_BUDGET
+    assert products(found) == [("w4a16_g128", over), ("w8a16_int8", over), ("bf16", over)]
+
+
+def test_what_is_slower_in_the_step_is_not_followed_by_what_errs_less(tmp_path):
+    bench = FakeBench(product=three_choices())
+    bench.saves[KIND.PRODUCT] = 0.0
+    _, found = run(tmp_path / "a", bench)
+    formats = {one for one, _ in products(found)}
+    assert formats == {"w4a16_g128"}
+
+
+@pytest.mark.parametrize("answers", range(4, 16))
+def test_a_resumed_study_goes_on_with_what_errs_less(tmp_path, answers):
+    errors = {"w4a16_g128": 3.0, "w8a16_int8": 2.0}
+    expected = run(tmp_path / "whole", FakeBench(product=three_choices(), errors=errors))[1]
+    bench = FakeBench(product=three_choices(), errors=errors, interrupt_at=answers)
+    run(tmp_path / "a", bench)
+    again = FakeBench(product=three_choices(), errors=errors)
+    found = run(tmp_path / "a", again, resume=True)[1]
+    assert products(found) == products(expected)
+    assert [o.number for o in found.step.steps] == [o.number for o in expected.step.steps]
+    assert found.step.final.accepted
+
+
+def test_a_study_with_several_choices_runs_again_from_its_recording(tmp_path):
+    answers = {}
+    bench = FakeBench(product=three_choices(), errors={"w4a16_g128": 3.0})
+    _, first = run(tmp_path / "a", RecordingBench(bench, answers.__setitem__))
+    _, second = run(tmp_path / "b", RecordedBench(decode_capture(), answers))
+    assert canonical(first) == canonical(second)
+
+
 def test_a_crash_costs_that_change_alone(tmp_path):
     bench = FakeBench(failures={KIND.COMPILE_REGION: Reason.CRASHED})
     _, found = run(tmp_path / "a", bench)
@@ -276,6 +337,16 @@ def test_the_report_says_shares_predictions_and_what_is_not_handled(tmp_path):
     assert "foretold: saves 490 us a step" in text
     assert "autograd.Function Scale (model.py:70 forward)" in text
     assert "Tried and taken back" in text
+
+
+def test_the_report_says_on_how_many_inputs_outputs_were_compared(tmp_path):
+    _, one = run(tmp_path / "one", FakeBench())
+    assert "  outputs, on one input: output 0.2 % off" in step_study_text(one)
+    _, found = run(tmp_path / "more", FakeBench(inputs=3))
+    text = step_study_text(found)
+    assert "  outputs, on each of 3 inputs: output 0.2 % off" in text
+    assert text.count("on each of 3 inputs") == 1 + len(found.step.kept)
+    assert read_study(tmp_path / "more").step == found.step
 
 
 def test_a_plan_orders_by_predicted_gain_and_measures_nothing():

@@ -144,6 +144,19 @@ def test_configurations_near_the_authors_come_first_and_autotunes_choices_are_ke
     assert neighbours(tuned) == ({"BLOCK": 512, "num_warps": 8},)
 
 
+def test_sizes_that_the_grid_does_not_follow_stay():
+    (launch,) = decode_capture().launches
+    config = {"BLOCK_M": 64, "BLOCK_N": 128, "num_warps": 4}
+    held = replace(launch, config=config, tied=("BLOCK_M",))
+    found = neighbours(held)
+    assert {one["BLOCK_M"] for one in found} == {64}
+    assert {one["BLOCK_N"] for one in found} == {32, 64, 128, 256, 512}
+    capture = decode_capture()
+    capture = replace(capture, launches=(held,))
+    (offer,) = proposals(view(capture), KIND.TRITON_CONFIG)
+    assert "BLOCK_M stays, which its grid does not follow" in offer.proposal.preconditions
+
+
 def test_numbers_that_are_no_sizes_stay_as_they_are():
     (launch,) = decode_capture().launches
     odd = replace(launch, config={"N": 1000, "CAUSAL": True, "BLOCK": 64, "num_warps": 4})

@@ -7,12 +7,8 @@ from dataclasses import replace
 import pytest
 from optimizer.step_samples import decode_capture, groups_of, line, op, tensor
 
-from kernel_compass.optimizer.step_selecting import (
-    select_again,
-    select_places,
-    step_product,
-    worked_on,
-)
+from kernel_compass.optimizer.step_kinds import step_product
+from kernel_compass.optimizer.step_selecting import select_again, select_places, worked_on
 from kernel_compass.records.selection import PassedOver
 from kernel_compass.records.step_capture import RegionKind, StepKernel, StepRegion
 from kernel_compass.records.step_loop import PlaceKind

@@ -123,3 +123,42 @@ def test_data_that_rounding_decides_is_not_asked_about(monkeypatch):
             lambda x, w: torch.softmax((x[:, other_order] @ w[other_order]) @ w.t(), -1),
         )
         assert said.reason is None, said.detail
+
+
+def with_a_near_tie(w, g):
+    """Times 65536, the first row's two largest are 5.3 apart: all of a column is 1/200."""
+    x = normal(g, w["m"], w["n"])
+    x[0, 5], x[:, 25] = 6.0, -6.0
+    x[0, 25] = 6.0 - 8.1e-5
+    return {"x": x}
+
+
+def softmax(x):
+    return torch.softmax(x, -1)
+
+
+def softmax_base_two(x):
+    """The product with log2(e) is rounded: 0.03 of 567,000."""
+    y = x * 1.4426950408889634
+    e = torch.exp2(y - y.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+
+def softmax_without_the_close(x):
+    top = x.amax(-1, keepdim=True)
+    far = (x > top - 7.0) & (x < top) & (top > 1e5)
+    return torch.softmax(torch.where(far, -INF, x), -1)
+
+
+INF = float("inf")
+
+
+def test_a_near_tie_that_is_all_of_a_slice_is_what_rounding_makes_of_it(monkeypatch):
+    problem = Problem(with_a_near_tie, softmax, softmax, sizes(m=(12,), n=(48,)))
+    monkeypatch.setitem(PROBLEMS, "near_tie", problem)
+    for _ in range(3):
+        said = of_problem("near_tie", softmax_base_two)
+        assert said.reason is None, said.detail
+    said = of_problem("near_tie", softmax_without_the_close)
+    assert said.reason is Reason.WRONG_ELSEWHERE
+    assert "65536 times as large" in said.detail

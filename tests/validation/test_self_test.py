@@ -11,6 +11,7 @@ from kernel_compass.validation import output_gate  # noqa: E402
 from kernel_compass.validation import self_test as self_test_module  # noqa: E402
 from kernel_compass.validation.machines import CpuMachine  # noqa: E402
 from kernel_compass.validation.self_test import ALL_CHEATS, self_test  # noqa: E402
+from kernel_compass.validation.watch import Watch  # noqa: E402
 
 TOLD = []
 
@@ -51,3 +52,13 @@ def test_a_blind_judge_does_not_pass(monkeypatch):
     blind = self_test(torch, CpuMachine(torch))
     assert [one.caught for one in blind.results] == [False, False]
     assert not blind.passed
+
+
+def test_a_default_device_that_is_set_back_leaves_no_mode_behind():
+    """What is set back as the CPU would be a mode around all that runs after."""
+    watch = Watch(torch)
+    before = torch._C._len_torch_function_stack()
+    torch.set_default_device("meta")
+    assert "default device" in watch.changed().detail
+    assert torch.get_default_device() == torch.device("cpu")
+    assert torch._C._len_torch_function_stack() == before

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
 
 from kernel_compass.analysis.op_traffic import traffic_of
+from kernel_compass.analysis.step_borders import steps_of
 from kernel_compass.analysis.timeline_diagnosis import Floor
 from kernel_compass.analysis.timeline_groups import OWN_SHARE
 from kernel_compass.analysis.timeline_runs import LAUNCH_GAP_US
-from kernel_compass.analysis.timeline_spans import device_uses, gaps_before
+from kernel_compass.analysis.timeline_spans import gaps_before
 from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.profile import Regime
@@ -67,46 +67,47 @@ def capture_of(
         floor: the least time of an operator.
         limiter: what bounds a kernel.
     """
-    steps = max(len(trace.steps_us), 1)
-    rows = _rows(trace.events)
-    whole = _operator_us(trace.events)
+    found = steps_of(trace)
+    events = [trace.events[at] for at in found.kept]
+    rows = _rows(trace.events, found.kept)
+    whole = _operator_us(events)
     ops: dict[OpCall, int] = {}
     for row in rows:
         if row.op is not None:
             ops.setdefault(row.op, len(ops))
-    uses, _ = device_uses(trace.events)
-    idle = sum(use.idle_us for use in uses)
-    span = max(event.end_us for event in trace.events) - trace.events[0].start_us
-    graphs = sum(event.in_graph for event in trace.events)
+    graphs = sum(event.in_graph for event in events)
     return StepCapture(
         program=name if trace.name is None else f"{name}, {trace.name}",
-        step="ProfilerStep" if trace.steps_us else "the whole trace",
+        step=found.what,
         environment=Environment(device=trace.device or Device()),
         ops=tuple(_op(index, op) for op, index in ops.items()),
         kernels=tuple(
-            _kernel(row, ops, steps, floor if _stands(row, whole) else None, limiter)
+            _kernel(row, ops, found.count, floor if _stands(row, whole) else None, limiter)
             for row in rows
         ),
-        steps=steps,
-        step_us=median(trace.steps_us) if trace.steps_us else span,
-        idle_us=idle / steps,
-        in_graph=graphs > len(trace.events) / 2,
-        notes=(*trace.warnings, *_notes(trace, graphs)),
+        steps=found.count,
+        step_us=found.step_us,
+        idle_us=found.idle_us,
+        in_graph=graphs > len(events) / 2,
+        notes=(*trace.warnings, *_notes(graphs, len(events)), *found.notes),
     )
 
 
-def _notes(trace: Trace, graphs: int) -> list[str]:
+def _notes(graphs: int, events: int) -> list[str]:
     notes = ["a trace names no source lines and no modules"]
-    if not trace.steps_us:
-        notes.append("the trace has no `ProfilerStep`: all of it is taken for one step")
     if graphs:
-        share = 100 * graphs / len(trace.events)
+        share = 100 * graphs / events
         notes.append(f"{share:.0f} % of the launches are of CUDA graphs: those name no operators")
     return notes
 
 
-def _rows(events: Sequence[GpuEvent]) -> list[_Row]:
-    """Launches folded by what surrounds them in their stream; a graph's replay ends at its ends."""
+def _rows(events: Sequence[GpuEvent], kept: Sequence[int]) -> list[_Row]:
+    """Launches folded by what surrounds them in their stream; a graph's replay ends at its ends.
+
+    Args:
+        events: of the trace.
+        kept: places of those that are looked at; the others are what surrounds them.
+    """
     before = gaps_before(events)
     streams: dict[tuple[int, int], list[int]] = {}
     for at, event in enumerate(events):
@@ -121,7 +122,8 @@ def _rows(events: Sequence[GpuEvent]) -> list[_Row]:
                 after = "" if apart or second is None else events[second].name
                 around[first] = (around[first][0], after)
     rows: dict[tuple[object, ...], _Row] = {}
-    for at, event in enumerate(events):
+    for at in kept:
+        event = events[at]
         place = (event.device, event.stream, event.name, event.shape.grid, event.op)
         row = rows.setdefault((*place, *around[at]), _Row(event.name, event.op))
         row.events.append(event)

@@ -281,12 +281,19 @@ def _moved_name(name: str | None, renamed: Mapping[str, str]) -> str | None:
 
 
 def _application(entry: StepEntry, folder: Path | None, defer: bool) -> Application:
-    """An entry's action, refused where its files are not those that were measured."""
-    found = Application(entry.action, gpu=entry.gpu)
-    if entry.files and not (defer and folder is None):
-        changed = finding.changed_file(entry.files, folder)
-        if changed is not None:
-            found.refuse(changed)
+    """An entry's action, refused where its files or packages are not those that were measured.
+
+    What a program is yet to load from elsewhere is looked at when the action would be used first.
+    """
+    late = {}
+    if defer:
+        there = folder or Path()
+        late = {n: d for n, d in entry.files.items() if folder is None or not (there / n).is_file()}
+    now = {name: digest for name, digest in entry.files.items() if name not in late}
+    found = Application(entry.action, gpu=entry.gpu, files=late)
+    changed = finding.changed_file(now, folder) or finding.changed_package(entry.packages)
+    if changed is not None:
+        found.refuse(changed)
     return found
 
 

@@ -33,7 +33,7 @@ def not_taken(
     unexpected, missing = _UNEXPECTED.search(said), _MISSING.match(said)
     name = str(getattr(function, "__name__", type(function).__name__))
     of_config = unexpected is not None and unexpected[1] in config
-    of_itself = missing is not None and missing[1].rpartition(".")[2] == name
+    of_itself = missing is not None and missing[1].rpartition(".")[2] in _names(function)
     if not (of_config or of_itself):
         return None
     given = f"the configuration {shortened(json.dumps(dict(config)))}" if config else "none"
@@ -41,3 +41,19 @@ def not_taken(
         f"{name} cannot be called with the inputs and {given}: {shortened(said)}.",
         f"Inputs are {', '.join(inputs)}; give --config with the names that it takes beside them.",
     )
+
+
+def _names(function: Callable[..., Any], depth: int = 4) -> set[str]:
+    """Its own, and those of what decorators put themselves around."""
+    cells = getattr(function, "__closure__", None) or ()
+    within = [cell.cell_contents for cell in cells if _is_filled(cell)]
+    inner = [one for one in (*within, getattr(function, "__wrapped__", None)) if callable(one)]
+    names = {str(getattr(function, "__name__", ""))}
+    return names.union(*(_names(one, depth - 1) for one in inner)) if depth else names
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return bool(cell.cell_contents is not None)
+    except ValueError:
+        return False

@@ -58,13 +58,14 @@ def compare(
         options: effort and checks of the timing.
 
     Raises:
-        MeasurementError: one of them cannot be timed.
+        MeasurementError: one of them cannot be timed, or is wrong when it is (`TimedWrong`).
     """
     timer = pair(baseline, candidate, device, regime, launch_mode, between, options)
     comparison = SequentialComparison(rule or Rule(noise_floor_pct=_noise_floor_pct(device)))
     try:
         while comparison.decision is Decision.CONTINUE:
             comparison.add(timer.take(comparison.pairs_wanted))
+        timer.refuse_if_wrong()
     finally:
         device.release()
     return comparison.result()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.analysis.floor import Floors
@@ -36,7 +36,7 @@ from kernel_compass.records.kernel_table import BASELINE
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource, ProblemWorkload
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.trial import Candidate
+from kernel_compass.records.trial import Candidate, Reason
 from kernel_compass.validation.judge_contracts import Effort, Judgement
 
 __all__ = [
@@ -117,7 +117,10 @@ def screen_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     tell({"phase": "run"})
     if found.judgement.reason is None and arguments["regimes"]:
         try:
-            answer["regimes"] = _screened(asked, arguments, workload, candidate)
+            answer["regimes"], fault = _screened(asked, arguments, workload, candidate)
+            if fault is not None:
+                wrong = replace(found.judgement, reason=fault[0], detail=fault[1])
+                answer["judgement"] = judgement_fields(wrong)
         except MeasurementError as error:
             answer["timing_failure"] = error.found
     gc.collect()
@@ -241,13 +244,14 @@ def _judged(
 
 def _screened(
     asked: _Asked, arguments: Mapping[str, Any], workload: ProblemWorkload, candidate: Candidate
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], tuple[Reason, str] | None]:
+    """Times in each regime, and what is wrong with a result that was timed."""
     device = device_named(asked.device)
     device.seed(asked.seed + arguments["number"])
     # The baseline is what every candidate is timed beside: one yardstick for all trials.
     sides = [recipe(asked.source, workload, one).build(device) for one in (None, candidate)]
     rule = Rule(minimum_effect=arguments["minimum_effect"], alpha=0.05, looks=SCREEN_LOOKS)
-    rows = []
+    rows, fault = [], None
     for name in arguments["regimes"]:
         timer = pair(sides[0], sides[1], device, Regime(name))
         comparison = SequentialComparison(rule)
@@ -261,9 +265,10 @@ def _screened(
         row = _row(comparison.result(), base, new)
         least = _datasheet_us(workload, candidate, Regime(name), device)
         rows.append({**row, "datasheet_us": least})
+        fault = fault or timer.timed_fault()
     del sides
     device.release()
-    return rows
+    return rows, fault
 
 
 def _datasheet_us(

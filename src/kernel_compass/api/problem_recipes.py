@@ -15,6 +15,7 @@ from kernel_compass.api.problem_candidates import (
 from kernel_compass.api.problem_files import FileProblem
 from kernel_compass.api.problem_models import SEED, STATE, ModelCandidate, is_model_file
 from kernel_compass.api.product_recipes import product_recipe
+from kernel_compass.api.timed_results import renewing
 from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import MeasurementCause, MeasurementError, UsageError
 from kernel_compass.kernels.library import torch_library
@@ -25,6 +26,7 @@ from kernel_compass.measurement.subject import (
     COLD_L2_MULTIPLE,
     MOST_SETS,
     ROTATION_BYTES,
+    Renewed,
     Subject,
     set_count,
 )
@@ -84,7 +86,7 @@ def file_subject(
     torch, found = torch_library(), reshaped(source, ProblemSource)
     sizes = reshaped(workload, ProblemWorkload)
     chosen = None if candidate is None else reshaped(candidate, Candidate)
-    where = "cpu" if isinstance(device, SimulatedDevice) else f"cuda:{device.index}"  # type: ignore[attr-defined]
+    where = _where(device)
     loaded = load_source(torch, found, where)
     seed = int(torch.randint(1, 1 << 30, ()))  # the process was seeded: another one each time
     given = loaded.problem.inputs(sizes, seed)
@@ -92,11 +94,31 @@ def file_subject(
         runner = file_runner(torch, loaded, chosen, where, sha256)
     if isinstance(device, SimulatedDevice):
         return _simulated(torch, device, loaded, given)
+    streamed = loaded.description.streamed
+
+    def renew(
+        named: Callable[[Sequence[Any]], Mapping[str, Any]], changing: Sequence[str]
+    ) -> Callable[[Sequence[Any]], Renewed] | None:
+        if chosen is None:
+            return None
+        return renewing(torch, loaded.problem, sizes, named, changing)
+
     if is_model_file(loaded.module):
         made = runner if chosen is not None else _model(torch, loaded, where)
-        return _of_model(torch, device, made, given, loaded.description.streamed)
+        return _of_model(torch, device, made, given, streamed, renew)
     call = loaded.problem.baseline if chosen is None else _calling(runner, loaded.problem.held)
-    return _of_function(torch, call, given, loaded.description.streamed)
+    return _of_function(torch, call, given, streamed, renew)
+
+
+def _where(device: TimingDevice) -> str:
+    """Where its operands are made."""
+    return "cpu" if isinstance(device, SimulatedDevice) else f"cuda:{device.index}"  # type: ignore[attr-defined]
+
+
+_Renew = Callable[
+    [Callable[[Sequence[Any]], Mapping[str, Any]], Sequence[str]],
+    Callable[[Sequence[Any]], Renewed] | None,
+]
 
 
 def _calling(runner: Any, held: frozenset[str]) -> Callable[[Mapping[str, Any]], Any]:
@@ -114,17 +136,21 @@ def _of_function(
     call: Callable[[Mapping[str, Any]], Any],
     given: Mapping[str, Any],
     streamed: Sequence[str],
+    renew: _Renew,
 ) -> Subject:
     names = _split(torch, given, streamed)
     order = (*names[0], *names[1])
     values = {n: v for n, v in given.items() if n not in order}
 
+    def named(operands: Sequence[Any]) -> dict[str, Any]:
+        return {**values, **dict(zip(order, operands, strict=True))}
+
     def run(*operands: Any) -> object:
         with torch.no_grad():
-            return call({**values, **dict(zip(order, operands, strict=True))})
+            return call(named(operands))
 
     first, rest = (tuple(given[n] for n in part) for part in names)
-    return Subject(run, first, rest)
+    return Subject(run, first, rest, renew=renew(named, order))
 
 
 def _split(
@@ -146,6 +172,7 @@ def _of_model(
     runner: Any,
     given: Mapping[str, Any],
     streamed: Sequence[str],
+    renew: _Renew,
 ) -> Subject:
     """Copies of the whole module rotate: whatever it made of its weights is copied with it."""
     held = {n: v for n, v in given.items() if n.startswith(STATE) or n == SEED}
@@ -161,6 +188,10 @@ def _of_model(
     sets = [tensors_of(torch, (m, [f[n] for n in moving])) for m, f in calls]
     known = {id(s[0]): call for s, call in zip(sets, calls, strict=True)} if one else {}
 
+    def named(operands: Sequence[Any]) -> dict[str, Any]:
+        found = known.get(id(operands[0])) if operands else calls[0]
+        return {**held, **(found or calls[0])[1]}
+
     def run(*operands: Any) -> object:
         found = known.get(id(operands[0])) if operands else calls[0]
         if found is None:
@@ -171,7 +202,8 @@ def _of_model(
             )
         return runner.run(found[0], found[1])
 
-    return Subject(run, sets[0], sets=tuple(sets[1:]))
+    changing = [n for n, v in free.items() if isinstance(v, torch.Tensor)]
+    return Subject(run, sets[0], sets=tuple(sets[1:]), renew=renew(named, changing))
 
 
 def _sets(total: int, device: TimingDevice) -> int:

@@ -16,7 +16,7 @@ from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.records.workload import Op, Workload
 from kernel_compass.validation.format_budget import format_error
-from kernel_compass.validation.judge_contracts import GateFinding, Tensors
+from kernel_compass.validation.judge_contracts import Change, GateFinding, Tensors
 
 MOST_TOKENS = 513
 
@@ -84,10 +84,10 @@ class ProductProblem:
         return {"a": a.to(kind), "weight": weight.to(kind)}
 
     def expected(
-        self, workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+        self, workload: ProblemWorkload, inputs: Tensors, change: Change | None = None
     ) -> ProductExpected:
         """Of the weight as the format holds it; its gate knows what rounding any operands costs."""
-        del slack
+        del change
         return ProductExpected(
             inputs["a"].clone(), _heads(workload, inputs["weight"]), self._format
         )

@@ -40,6 +40,7 @@ _JUDGING = (
     "api/product_*.py",
     "api/source_names.py",
     "api/targets.py",
+    "api/timed_results.py",
     "api/tuned_kernels.py",
 )
 """What the judge is made of."""

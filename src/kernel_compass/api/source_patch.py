@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_compass.api.actions.finding import changed_file, named_by, same_file
+from kernel_compass.api.actions.finding import changed_file, changed_package, named_by, same_file
 from kernel_compass.api.actions.marking import Function, functions_named
 from kernel_compass.errors import StudyError, UsageError
 from kernel_compass.optimizer.dispatch_file import read_table
@@ -106,7 +106,8 @@ def patch_script(table: Path, script: Path, copy: Path) -> SourcePatch:
 def _for_script(table: DispatchTable, script: Path) -> tuple[list[StepEntry], list[str]]:
     chosen, left_out = [], []
     for one in table.steps:
-        changed = changed_file(one.files, script.resolve().parent) if one.files else None
+        changed = changed_file(one.files, script.resolve().parent)
+        changed = changed or changed_package(one.packages)
         if changed is None:
             chosen.append(one)
         else:

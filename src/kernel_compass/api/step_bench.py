@@ -24,6 +24,7 @@ from kernel_compass.errors import (
     UsageError,
 )
 from kernel_compass.execution.tasks import run_task
+from kernel_compass.optimizer.product_choices import product_budget_pct, product_found
 from kernel_compass.optimizer.step_doors import Actions
 from kernel_compass.records.loop import LoopEvent
 from kernel_compass.records.step_action import StepAction
@@ -115,14 +116,16 @@ class ProgramBench:
         return replace(found, kernels=kernels, step_us=graph_us, idle_us=0.0, in_graph=True)
 
     def study(self, workload: Workload, dtype: str) -> ProductFound:
-        """Run a study of the product alone, with its own ledger."""
+        """Run a study of the product alone, with its own ledger and a larger budget."""
         del dtype  # implementations take bf16, which is all that is proposed
         if self.device == CPU:
             return ProductFound(None, None, detail=NO_PRODUCTS)
         self._session.make_room()
         try:
             request = study_request(
-                target_of(workload), budget_pct=self.budget_pct, minutes=self.product_minutes
+                target_of(workload),
+                budget_pct=product_budget_pct(self.budget_pct),
+                minutes=self.product_minutes,
             )
             found = optimize(request, self.device, self.tell)
         except KernelCompassError as error:
@@ -133,9 +136,7 @@ class ProgramBench:
             return ProductFound(
                 name, None, detail=f"alone nothing was faster in every regime (study {name})"
             )
-        best = accepted[0]
-        speedups = {one.regime.value: one.speedup for one in best.results}
-        return ProductFound(name, best.proposal.candidate, speedups, best.added_bytes)
+        return product_found(name, accepted[0], found.recorded.trials)
 
     def rank(self, accepted: Actions, actions: Actions) -> tuple[ConfigTime, ...]:
         """All in one process; where that process dies, and was fresh, none is known."""

@@ -93,7 +93,7 @@ def capture_program(
 def child_argv(how: str, folder: Path, program: Program) -> list[str]:
     """The process that runs a program and captures its step, or has ncu count it."""
     argv = [sys.executable, step_child.__file__, how, str(folder), program.kind.value]
-    return [*argv, program.target, shown_name(program), *program.arguments]
+    return [*argv, program.target, shown_name(program), program.inputs, *program.arguments]
 
 
 def capture_in(

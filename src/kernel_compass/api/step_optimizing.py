@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_compass.analysis.step_groups import groups_of
-from kernel_compass.api.advising import advise
-from kernel_compass.api.calibration_choice import capture_calibration
 from kernel_compass.api.optimizing import STOPPED
-from kernel_compass.api.step_bench import CPU, ProgramBench
-from kernel_compass.api.step_capturing import capture_trace, shown_name, step_costs
-from kernel_compass.api.step_program import Program, ProgramKind, program_files, program_of
-from kernel_compass.codec import step_capture_document, step_recording
-from kernel_compass.errors import CalibrationError, StudyError, UsageError, shortened
+from kernel_compass.api.step_bench import ProgramBench
+from kernel_compass.api.step_capturing import shown_name
+from kernel_compass.api.step_planning import setup_of
+from kernel_compass.api.step_program import Program, ProgramKind, program_files
+from kernel_compass.api.step_requests import (
+    RECORDED,
+    StepAsked,
+    asked_of,
+    checked_program,
+    program_in,
+    request_from,
+    request_of,
+)
+from kernel_compass.api.step_unchanged import check_same_machine, check_same_step
+from kernel_compass.codec import step_recording
 from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.loop_setup import Tell
 from kernel_compass.optimizer.step_answers import RecordedBench, RecordingBench
-from kernel_compass.optimizer.step_doors import Group, Offer, StepBench
-from kernel_compass.optimizer.step_loop import StepEnd, StepLoop, StepSetup, plan_step
-from kernel_compass.optimizer.step_proposers import step_proposers
-from kernel_compass.records.advice import FormatAdvice
-from kernel_compass.records.calibration import Calibration
-from kernel_compass.records.dispatch import GpuModel
-from kernel_compass.records.environment import Environment
+from kernel_compass.optimizer.step_doors import StepBench
+from kernel_compass.optimizer.step_loop import StepEnd, StepLoop
 from kernel_compass.records.loop import LoopEvent, Stage, Why
 from kernel_compass.records.problem import ProblemSource
-from kernel_compass.records.profile import Regime
-from kernel_compass.records.step_action import StepActionKind, StepEntry, StepTrial
 from kernel_compass.records.step_capture import StepCapture
-from kernel_compass.records.step_loop import StepOptions, StepPlace, StepRecording
-from kernel_compass.records.step_study import StepFinal, StepStudy
-from kernel_compass.records.study import RecordedStudy, Study, StudyLimits, StudyRequest
-from kernel_compass.records.workload import Precision
-
-STEP = "step"
-"""What `options["study"]` says of a study over a step."""
-BUDGET_PCT = 1.0
-"""Where no budget is given: bf16 alone."""
-RECORDED = "recorded:"
+from kernel_compass.records.step_loop import StepOptions, StepRecording
+from kernel_compass.records.step_study import StepStudy
+from kernel_compass.records.study import RecordedStudy, Study, StudyLimits
 
 
 @dataclass(frozen=True)
@@ -62,30 +54,6 @@ class StepOptimized:
     def step(self) -> StepStudy:
         """What was found."""
         return self.recorded.step or StepStudy()
-
-
-@dataclass(frozen=True)
-class StepPlan:
-    """A captured step looked at, and nothing measured."""
-
-    capture: StepCapture
-    places: tuple[StepPlace, ...]
-    offers: tuple[Offer, ...]
-    in_graph: StepPlan | None = None
-    """The same step without the time in which its GPU waits: what would be left to do once it is
-    in a CUDA graph; `None` = that is not proposed."""
-
-
-@dataclass(frozen=True)
-class StepAsked:
-    """What decides a study over a step, beside the program."""
-
-    budget_pct: float = BUDGET_PCT
-    limits: StudyLimits = field(default_factory=StudyLimits)
-    device: str = "cuda"
-    calibration: str | None = None
-    product_minutes: float = 1.5
-    options: StepOptions = field(default_factory=StepOptions)
 
 
 def optimize_step(
@@ -130,7 +98,7 @@ def _optimized(
         bench = RecordingBench(bench, kept.__setitem__)
     bench = _Begun(bench, capture)
     name = identifier or new_identifier(shown_name(program))
-    study = Study(name, _request(program, asked), capture.environment)
+    study = Study(name, request_of(program, asked), capture.environment)
     try:
         with Ledger.create(study, folder) as ledger:
             return _run(bench, capture, asked, ledger, tell)
@@ -146,21 +114,18 @@ def resume_step(name: str, tell: Tell = lambda _: None) -> StepOptimized:
         StudyError: there is none, its files are others by now, or the machine is another one.
     """
     folder = find_study(name)
-    before = read_study(folder).study
+    recorded = read_study(folder)
+    before = recorded.study
     asked = asked_of(before.request)
     if asked.device.startswith(RECORDED):
         return _resume_recorded(folder, before, asked, tell)
     program = checked_program(before.request)
     with _program_bench(program, asked, tell) as bench:
         capture = bench.capture(())
-        _check_same(before.environment, capture.environment)
+        check_same_machine(before.environment, capture.environment)
+        check_same_step(recorded.step, capture)
         with Ledger.resume(folder) as ledger:
             return _run(_Begun(bench, capture), capture, asked, ledger, tell)
-
-
-def is_step_study(request: StudyRequest) -> bool:
-    """Whether a study is over a program's step."""
-    return request.options.get("study") == STEP
 
 
 def replay_step_recording(
@@ -185,49 +150,13 @@ def replay_step_recording(
     )
     name = identifier or new_identifier(recording.program)
     source = ProblemSource(recording.program, {"program": ProgramKind.SCRIPT.value})
-    study = Study(name, _request_of(source, asked), recording.environment)
+    study = Study(name, request_from(source, asked), recording.environment)
     with Ledger.create(study, folder) as ledger:
         return _run(recorded_bench(recording), recording.capture, asked, ledger, tell)
 
 
-def plan_capture(
-    capture: StepCapture, budget_pct: float = BUDGET_PCT, calibration: str | None = None
-) -> StepPlan:
-    """Select, group, explain and propose on a captured step; nothing is measured."""
-    asked = StepAsked(budget_pct, calibration=calibration)
-    places, offers = plan_step(setup_of(capture, asked, ""), capture)
-    graph = [o for o in offers if o.proposal.action.kind is StepActionKind.STEP_GRAPH]
-    if not graph or capture.step_us is None or capture.idle_us is None:
-        return StepPlan(capture, places, offers)
-    kernels = tuple(replace(one, gap_us=0.0) for one in capture.kernels)
-    busy = capture.step_us - capture.idle_us
-    later = replace(capture, kernels=kernels, step_us=busy, idle_us=0.0, in_graph=True)
-    inside = plan_step(setup_of(later, asked, ""), later, (graph[0].proposal.action,))
-    return StepPlan(capture, places, offers, StepPlan(later, *inside))
-
-
-def read_capture(path: Path) -> StepCapture:
-    """A capture that was written to a file.
-
-    Raises:
-        UsageError: it cannot be read.
-        CaptureError: it is none.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        found = f"{shortened(str(path))} cannot be read: {error.strerror or error}."
-        raise UsageError(found, "Name a file that `kernel-compass capture -o` wrote.") from None
-    return step_capture_document.decode(data, shortened(str(path)))
-
-
-def captures_of_trace(path: Path, calibration: str | None = None) -> tuple[StepCapture, ...]:
-    """What a server's own profiler recorded, one capture a rank."""
-    return capture_trace(path, calibration)
-
-
 def step_files(name: str) -> list[tuple[Path, str]]:
-    """The file whose code a study's program begins with.
+    """The files whose code a study's program and its inputs begin with.
 
     Raises:
         StudyError: there is no such study.
@@ -235,7 +164,7 @@ def step_files(name: str) -> list[tuple[Path, str]]:
     request = read_study(find_study(name)).study.request
     if str(request.options.get("device", "")).startswith(RECORDED):
         return []
-    return program_files(_program_of(request))
+    return program_files(program_in(request))
 
 
 class _Begun:
@@ -260,83 +189,6 @@ def _run(
     return StepOptimized(ledger.recorded, ledger.folder, end)
 
 
-def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
-    """What the loop is given, by the capture and what was asked for alone."""
-    machine = _machine(capture, asked.calibration)
-    fixed, stream_us = step_costs(capture, asked.calibration)
-
-    def groups(found: StepCapture) -> Sequence[Group]:
-        return groups_of(found, fixed, stream_us)
-
-    def speedups(places: Sequence[StepPlace]) -> Mapping[str, float]:
-        return {} if machine is None else _speedups(machine, places, asked.budget_pct)
-
-    return StepSetup(
-        asked.options,
-        asked.budget_pct,
-        asked.limits,
-        step_proposers(asked.options.configs),
-        groups,
-        lambda trial, final: _entry(capture, study, trial, final),
-        None if machine is None else machine.t0_graph_us.value,
-        speedups,
-        "" if machine is None else f"the model, calibration {machine.environment.device.name}",
-    )
-
-
-def _machine(capture: StepCapture, word: str | None) -> Calibration | None:
-    try:
-        return capture_calibration(word, capture.environment.device)
-    except CalibrationError:
-        if word is not None:
-            raise
-        return None
-
-
-def _speedups(
-    machine: Calibration, places: Sequence[StepPlace], budget_pct: float
-) -> dict[str, float]:
-    """What the model says the best format within the budget wins on each product, in situ."""
-    works = [one.workload for one in places if one.workload is not None]
-    if not works:
-        return {}
-    found = advise(list(dict.fromkeys(works)), machine, (Regime.COLD,), budget_pct)
-    speedups = {}
-    for one in found.workloads:
-        bf16, *others = one.regimes[0].formats
-        best = max((_speedup(bf16, other) for other in others), default=1.0)
-        speedups[one.workload.shape_text] = max(best, 1.0)
-    return speedups
-
-
-def _speedup(bf16: FormatAdvice, other: FormatAdvice) -> float:
-    if other.within_budget is False or other.precision is Precision.BF16:
-        return 1.0
-    if bf16.estimate is None or other.estimate is None:
-        return 1.0
-    return bf16.estimate.time_us / other.estimate.time_us
-
-
-def _entry(capture: StepCapture, study: str, trial: StepTrial, final: StepFinal) -> StepEntry:
-    device = capture.environment.device
-    action = trial.proposal.action
-    # a product is known by its sizes wherever it is; all else is a change to these very files
-    files = {} if action.kind is StepActionKind.PRODUCT else dict(capture.files)
-    speedup = trial.speedup or final.speedup
-    assert speedup is not None, "kept for its speed"
-    return StepEntry(
-        action,
-        GpuModel(device.name or "CPU", device.compute_capability or "0.0", device.sm_count or 1),
-        capture.program,
-        files,
-        study,
-        trial.number,
-        speedup,
-        trial.outputs,
-        trial.added_bytes,
-    )
-
-
 def _program_bench(program: Program, asked: StepAsked, tell: Tell) -> ProgramBench:
     def say(text: str) -> None:
         tell(LoopEvent(Stage.SCREEN, text))
@@ -353,87 +205,9 @@ def _program_bench(program: Program, asked: StepAsked, tell: Tell) -> ProgramBen
     )
 
 
-def _request(program: Program, asked: StepAsked) -> StudyRequest:
-    ((path, sha256),) = program_files(program)
-    target = program.target
-    if program.kind is not ProgramKind.MODULE:
-        whole = str(path.resolve())
-        target = f"{whole}:{program.function}" if program.function else whole
-    arguments = {f"argument{i:03d}": one for i, one in enumerate(program.arguments)}
-    source = ProblemSource(target, {"program": program.kind.value, **arguments}, sha256)
-    return _request_of(source, asked)
-
-
-def _request_of(source: ProblemSource, asked: StepAsked) -> StudyRequest:
-    options: dict[str, int | float | str | bool] = {
-        "study": STEP,
-        "device": asked.device,
-        "product_minutes": asked.product_minutes,
-        **asked.options.kept,
-    }
-    if asked.calibration is not None:
-        options["calibration"] = asked.calibration
-    return StudyRequest(
-        source,
-        (Regime.IN_SITU,),
-        asked.budget_pct,
-        limits=asked.limits,
-        strategy="greedy",
-        options=options,
-    )
-
-
-def asked_of(request: StudyRequest) -> StepAsked:
-    """What a study was begun with."""
-    options = request.options
-    calibration = options.get("calibration")
-    budget = request.error_budget_pct
-    return StepAsked(
-        BUDGET_PCT if budget is None else budget,
-        request.limits,
-        str(options["device"]),
-        None if calibration is None else str(calibration),
-        float(options.get("product_minutes", 1.5)),
-        StepOptions.of(request),
-    )
-
-
-def _program_of(request: StudyRequest) -> Program:
-    arguments = request.source.arguments
-    words = [str(v) for k, v in sorted(arguments.items()) if k.startswith("argument")]
-    return Program(ProgramKind(str(arguments["program"])), request.source.target, tuple(words))
-
-
-def checked_program(request: StudyRequest) -> Program:
-    """A study's program: what was tried on another one says nothing of it.
-
-    Raises:
-        StudyError: its file is another one by now.
-    """
-    program = _program_of(request)
-    ((path, sha256),) = program_files(program)
-    if sha256 != request.source.sha256:
-        found = f"{path} was changed since the study was begun."
-        raise StudyError(found, "Start a new study: what was tried there says nothing here.")
-    return program
-
-
-def _check_same(before: Environment, now: Environment) -> None:
-    rows = {
-        "GPU": (before.device.name, now.device.name),
-        "torch": (before.torch, now.torch),
-        "triton": (before.triton, now.triton),
-        "kernel-compass": (before.kernel_compass, now.kernel_compass),
-    }
-    other = [f"{name} was {a} and is {b}" for name, (a, b) in rows.items() if a != b]
-    if other:
-        found = f"The study was begun elsewhere: {'; '.join(other)}."
-        raise StudyError(found, "Start a new one: what was measured there says nothing here.")
-
-
 def _resume_recorded(folder: Path, before: Study, asked: StepAsked, tell: Tell) -> StepOptimized:
     recording = step_recording.read(Path(asked.device.removeprefix(RECORDED)))
-    _check_same(before.environment, recording.environment)
+    check_same_machine(before.environment, recording.environment)
     with Ledger.resume(folder) as ledger:
         return _run(recorded_bench(recording), recording.capture, asked, ledger, tell)
 
@@ -455,20 +229,3 @@ def _write(path: Path, capture: StepCapture, asked: StepAsked, kept: dict[str, A
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(step_recording.encode(recording))
-
-
-__all__ = [
-    "CPU",
-    "StepAsked",
-    "StepOptimized",
-    "StepPlan",
-    "captures_of_trace",
-    "is_step_study",
-    "optimize_step",
-    "plan_capture",
-    "program_of",
-    "read_capture",
-    "replay_step_recording",
-    "resume_step",
-    "step_files",
-]

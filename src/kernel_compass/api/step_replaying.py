@@ -10,7 +10,9 @@ from pathlib import Path
 from kernel_compass.analysis.hold_out import hold_out
 from kernel_compass.api.replaying import RegimeClaim, Replay, ReplayedClaim
 from kernel_compass.api.step_bench import ProgramBench
-from kernel_compass.api.step_optimizing import RECORDED, asked_of, checked_program, recorded_bench
+from kernel_compass.api.step_optimizing import recorded_bench
+from kernel_compass.api.step_requests import RECORDED, asked_of, checked_program
+from kernel_compass.api.step_unchanged import check_same_step
 from kernel_compass.api.studies import study as study_named
 from kernel_compass.codec import step_recording
 from kernel_compass.errors import MeasurementError
@@ -45,7 +47,8 @@ def replay_step(
         program = checked_program(recorded.study.request)
         bench = ProgramBench(program, asked.options, asked.budget_pct, where)
         if recorded.accepted:
-            bench.capture(())  # whether it replays a graph of its own decides how it is timed
+            # whether it replays a graph of its own decides how it is timed
+            check_same_step(recorded.step, bench.capture(()))
     claims = tuple(_claim(recorded, one, bench, tell) for one in recorded.accepted)
     now = None
     study = recorded.study

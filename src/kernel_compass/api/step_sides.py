@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
 from kernel_compass.api.actions.graphed import CudaGraphs
@@ -30,6 +30,11 @@ class Step(Protocol):
     torch: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    others: Sequence[Any]
+    """More inputs."""
+
+    def given(self, one: Any) -> AbstractContextManager[None]:
+        """Called with other inputs meanwhile."""
 
     def call(self) -> Any:
         """One step with its inputs."""
@@ -156,7 +161,17 @@ def objections_of(applied: Any) -> list[str]:
 
 
 def results(side: AppliedSide, step: Step, seed: int) -> tuple[Kept, ...]:
-    """What one step gives with a side on, and what it writes in place; the state is put back."""
+    """What one step gives with a side on, and what it writes in place, for each of its inputs; the
+    state is put back."""
+    found = list(_results(side, step, seed))
+    for other in step.others:
+        with step.given(other):
+            rows = _results(side, step, seed)
+        found += [Kept(f"{other.name}: {one.name}", one.tensor) for one in rows]
+    return tuple(found)
+
+
+def _results(side: AppliedSide, step: Step, seed: int) -> tuple[Kept, ...]:
     try:
         for _ in range(CALLS):
             step.reset()

@@ -83,6 +83,11 @@ class _Asked:
         """The program's."""
         return self.opened.step
 
+    @property
+    def inputs(self) -> int:
+        """That outputs are compared on."""
+        return 1 + len(self.step.others)
+
     def state(self, fault: bool = False) -> Mapping[str, Any]:
         """Whether this process is good for another trial, and what it takes of the GPU."""
         return state_of(self.step, not fault and self.opened.clean(self.budget))
@@ -199,7 +204,9 @@ def _attempted(asked: _Asked, action: StepAction, tell: Tell) -> StepTried:
     again = _checked(asked, changes, reference)
     if again.reason is not None:
         return again
-    return replace(found, outputs=again.outputs, added_bytes=checked.added_bytes)
+    return replace(
+        found, outputs=again.outputs, added_bytes=checked.added_bytes, inputs=again.inputs
+    )
 
 
 def _compared(asked: _Asked, changes: Sequence[StepAction]) -> StepTried:
@@ -239,8 +246,8 @@ def _checked(asked: _Asked, actions: Sequence[StepAction], reference: Sequence[K
     errors, wrong = compare(reference, found, reads_integers(asked.step))
     wrong = wrong or objection(errors, asked.budget, rows_of(reference))
     if wrong is not None:
-        return StepTried(wrong[0], wrong[1], outputs=errors, added_bytes=added)
-    return StepTried(None, "", outputs=errors, added_bytes=max(added, 0))
+        return StepTried(*wrong, outputs=errors, added_bytes=added, inputs=asked.inputs)
+    return StepTried(None, "", outputs=errors, added_bytes=max(added, 0), inputs=asked.inputs)
 
 
 def _reference(asked: _Asked) -> tuple[tuple[Kept, ...], tuple[Reason, str] | None]:
@@ -277,7 +284,8 @@ def _sampled(asked: _Asked, process: int, steps: int | None) -> tuple[StepSample
     timer = asked.timer(())
     timer.steps = steps
     pairs = timer.pairs(untouched, changed, asked.options.final_pairs, process)
-    return StepSampled(pairs, None, "", checked.outputs, checked.added_bytes), timer.steps
+    found = StepSampled(pairs, None, "", checked.outputs, checked.added_bytes, asked.inputs)
+    return found, timer.steps
 
 
 def _looks(pairs: int) -> tuple[int, ...]:

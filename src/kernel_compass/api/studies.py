@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_compass.api.step_requests import program_in
+from kernel_compass.api.step_unchanged import check_unchanged
 from kernel_compass.codec.study_document import canonical
 from kernel_compass.errors import StudyError, UsageError, shortened
 from kernel_compass.optimizer import dispatch_file
@@ -103,7 +105,8 @@ def apply_study(name: str, table: Path) -> Applied:
         table: the file; made where there is none.
 
     Raises:
-        StudyError: there is no such study, it accepted nothing, or the table cannot be used.
+        StudyError: there is no such study, it accepted nothing, its program is another by now, or
+            the table cannot be used.
     """
     recorded = study(name)
     identifier = recorded.study.identifier
@@ -111,6 +114,8 @@ def apply_study(name: str, table: Path) -> Applied:
     if not (recorded.entries or steps):
         found = f"The study {identifier} has accepted nothing that a dispatch table can hold."
         raise StudyError(found, f"`kernel-compass show {identifier}` says what came of it.")
+    if steps and "program" in recorded.study.request.source.arguments:
+        check_unchanged(steps, program_in(recorded.study.request))
     environments = {identifier: recorded.study.environment}
     after = dispatch_file.merge(table, recorded.entries, environments, steps)
     return Applied(identifier, after, recorded.entries, steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_compass.api.candidate_names import BASELINE_NAME
@@ -16,6 +16,7 @@ from kernel_compass.codec.canonical import plain, reshaped
 from kernel_compass.errors import MeasurementError, NotTaken, UsageError
 from kernel_compass.kernels.providers import registry
 from kernel_compass.measurement.fresh import device_named
+from kernel_compass.measurement.paired import TimedWrong
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.contracts import Target
 from kernel_compass.records.number_format import NumberFormat
@@ -76,8 +77,20 @@ def validate_task(arguments: Mapping[str, Any], tell: Any) -> dict[str, Any]:
     tell({"phase": "run"})
     if found.reason is not None or not a["regimes"]:
         return _answer(found)
+    return _timed(found, source, workload, candidate, a)
+
+
+def _timed(
+    found: Judgement,
+    source: ProblemSource,
+    workload: ProblemWorkload,
+    candidate: Candidate,
+    a: Mapping[str, Any],
+) -> dict[str, Any]:
     try:
         return _answer(found, _times(source, workload, candidate, a))
+    except TimedWrong as error:
+        return _answer(replace(found, reason=error.reason, detail=error.found))
     except MeasurementError as error:
         return _answer(found, untimed=error.found)
 

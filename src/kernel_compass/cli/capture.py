@@ -15,6 +15,7 @@ from kernel_compass.cli.output import emit, prepare, width_of, write
 from kernel_compass.cli.program_options import (
     ArgumentsArgument,
     EntryOption,
+    InputsOption,
     ModuleOption,
     ScriptOption,
     TraceOption,
@@ -61,6 +62,7 @@ def capture(
     module: ModuleOption = None,
     entry: EntryOption = None,
     trace: TraceOption = None,
+    inputs: InputsOption = None,
     output: CaptureOutputOption = None,
     json: CaptureJsonOption = False,
     calibration: CalibrationOption = None,
@@ -81,12 +83,12 @@ def capture(
     from kernel_compass.codec.step_capture_document import encode
 
     if trace is not None:
-        if script or module or entry or arguments or ncu:
+        if script or module or entry or arguments or inputs or ncu:
             raise UsageError("--trace stands in for a run.", "Name a trace, or a program.")
         captures = step_capturing.capture_trace(trace, calibration)
     else:
         program = step_program.program_of(
-            None if script is None else str(script), module, entry, arguments or ()
+            None if script is None else str(script), module, entry, arguments or (), inputs
         )
         agree_to_run(step_program.program_files(program), yes)
         found = step_capturing.capture_program(

@@ -23,6 +23,7 @@ from kernel_compass.cli.output import emit
 from kernel_compass.cli.program_options import (
     ArgumentsArgument,
     EntryOption,
+    InputsOption,
     ModuleOption,
     ScriptOption,
     TraceOption,
@@ -166,6 +167,7 @@ def optimize(
     entry: EntryOption = None,
     trace: TraceOption = None,
     captured: CapturedOption = None,
+    inputs: InputsOption = None,
     record: RecordOption = None,
     calibration: CalibrationOption = None,
 ) -> int:
@@ -182,9 +184,9 @@ def optimize(
     step gets faster and its outputs stay within the budget. --captured and --trace look at what was
     captured before: they say what would be tried, and measure nothing.
     """
-    named = StepSource(script, module, entry, trace, captured)
+    named = StepSource(script, module, entry, trace, captured, inputs)
     if not named.is_named and resume is None and is_forward_pass(target, device):
-        named, target = StepSource(None, None, f"{target}:Model", None, None), None
+        named, target = StepSource(None, None, f"{target}:Model", None, None, inputs), None
     if not named.is_named and resume is not None:
         _check(target, resume, (json, quiet, json_lines))
         _check_unsaid(
@@ -227,7 +229,11 @@ def optimize(
         )
     _check(target, resume, (json, quiet, json_lines))
     _check_unsaid(
-        "{}: not of a problem.", "Leave that out.", record=record, calibration=calibration
+        "{}: not of a problem.",
+        "Leave that out.",
+        inputs=inputs,
+        record=record,
+        calibration=calibration,
     )
     if arguments:
         raise UsageError(f"{arguments[0]!r} is one word too many.", "Name one target.")

@@ -53,6 +53,7 @@ class StepSource:
     entry: str | None
     trace: Path | None
     captured: Path | None
+    inputs: str | None = None
 
     @property
     def is_named(self) -> bool:
@@ -80,7 +81,7 @@ def is_step(resume: str | None) -> bool:
     if resume is None:
         return False
     from kernel_compass import api
-    from kernel_compass.api.step_optimizing import is_step_study
+    from kernel_compass.api.step_requests import is_step_study
 
     return is_step_study(api.study(resume).study.request)
 
@@ -99,6 +100,9 @@ def optimize_step(
     if words.resume is not None and source.is_named:
         both = "Both a program and a study are named."
         raise UsageError(both, "Name a program, or --resume STUDY.")
+    if source.inputs is not None and (words.resume or source.trace or source.captured):
+        said = "--inputs: outputs are compared where a new study runs a program."
+        raise UsageError(said, "Leave that out; or name the program.")
     if source.trace is not None or source.captured is not None:
         return _without_a_run(source, arguments, words, forms)
     prepare(words.record, "--record", regular=True)
@@ -115,6 +119,7 @@ def optimize_step(
             source.module,
             source.entry,
             arguments,
+            source.inputs,
         )
         agree_to_run(step_program.program_files(program), words.yes)
         with view:
@@ -125,7 +130,7 @@ def optimize_step(
 
 
 def _asked(words: StepWords) -> Any:
-    from kernel_compass.api.step_optimizing import BUDGET_PCT, StepAsked
+    from kernel_compass.api.step_requests import BUDGET_PCT, StepAsked
     from kernel_compass.records.study import StudyLimits
 
     budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
@@ -137,7 +142,8 @@ def _without_a_run(
     source: StepSource, arguments: Sequence[str], words: StepWords, forms: tuple[bool, bool, bool]
 ) -> int:
     """A capture, a recording of a study, or a server's trace: nothing is measured."""
-    from kernel_compass.api import step_optimizing
+    from kernel_compass.api import step_optimizing, step_planning
+    from kernel_compass.api.step_requests import BUDGET_PCT
     from kernel_compass.codec.step_recording import is_recording
     from kernel_compass.report.step_study import step_plan_text
 
@@ -147,7 +153,7 @@ def _without_a_run(
     if words.minutes is not None or words.trials is not None or words.record is not None:
         found = "--minutes, --trials and --record: nothing is measured of what was captured."
         raise UsageError(found, "Leave them out; or name the program.")
-    budget = step_optimizing.BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
+    budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
     missing = next((p for p in (source.captured, source.trace) if p and not p.is_file()), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")
@@ -160,12 +166,12 @@ def _without_a_run(
             found_study = step_optimizing.replay_step_recording(source.captured, view.tell)
         return _closed(view, found_study, words, json)
     if source.trace is not None:
-        captures = step_optimizing.captures_of_trace(source.trace, words.calibration)
+        captures = step_planning.captures_of_trace(source.trace, words.calibration)
     else:
         assert source.captured is not None, "one of them is named"
-        captures = (step_optimizing.read_capture(source.captured),)
+        captures = (step_planning.read_capture(source.captured),)
     for capture in captures:
-        plan = step_optimizing.plan_capture(capture, budget, words.calibration)
+        plan = step_planning.plan_capture(capture, budget, words.calibration)
         if forms[0]:
             emit(_plan_json(plan), None)
             continue

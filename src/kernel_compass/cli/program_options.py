@@ -36,3 +36,13 @@ ArgumentsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[-- ARGS]", help="A program's own arguments.", show_default=False),
 ]
+InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE:FUNCTION|N",
+        help="A function that yields the arguments of the --entry's step, tuple by tuple: the "
+        "first is captured and timed, outputs are compared on all. Or so many of a program's own "
+        "calls.",
+    ),
+]

@@ -83,6 +83,7 @@ class LaunchDocument(Part):
     line: LineDocument | None
     module: str | None
     region: int | None
+    tied: list[str] = msgspec.field(default_factory=list)
 
 
 class RegionDocument(Part):
@@ -140,6 +141,7 @@ class CaptureDocument(Part):
     files: dict[str, str]
     modules: dict[str, str] = msgspec.field(default_factory=dict)
     inside: list[OpDocument] = msgspec.field(default_factory=list)
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def encode(capture: StepCapture) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from kernel_compass.codec.canonical import Part, part, record_in
 from kernel_compass.codec.trial_document import (
     CandidateDocument,
@@ -73,7 +75,7 @@ class OutputErrorDocument(Part):
     kl: float | None
 
 
-class StepEntryDocument(Part):
+class StepEntryDocument(Part, omit_defaults=True):
     """One of `steps`."""
 
     action: ActionDocument
@@ -85,6 +87,7 @@ class StepEntryDocument(Part):
     speedup: IntervalDocument
     outputs: list[OutputErrorDocument]
     added_bytes: int
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def step_part(entry: StepEntry) -> Any:

@@ -59,6 +59,9 @@ def pairs(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
     Returns:
         `samples`: the fields of `PairedSamples`, one a regime.
+
+    Raises:
+        MeasurementError: a launch as it was timed is wrong (`timed_wrong`), or cannot be timed.
     """
     device = device_named(arguments["device"])
     seed = arguments["seed"] + arguments["process"]
@@ -76,6 +79,7 @@ def pairs(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         mode = LaunchMode(arguments["launch_mode"])
         timer = pair(sides[0], sides[1], device, Regime(name), mode, options=options)
         found = timer.take(arguments["pairs"], arguments["process"])
+        timer.refuse_if_wrong()
         samples.append(asdict(_unswapped(found) if swapped else found))
     return {"samples": samples}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.clocks import clock_warnings, summarize
 from kernel_compass.measurement.device import Call, TimingDevice
 from kernel_compass.measurement.honesty import check_subject, refuse_if_not_cold
@@ -18,6 +19,8 @@ from kernel_compass.measurement.subject import (
 )
 from kernel_compass.measurement.timing import (
     Plan,
+    Prepared,
+    Tap,
     TimingOptions,
     prepare,
     regime_of,
@@ -26,11 +29,26 @@ from kernel_compass.measurement.timing import (
 )
 from kernel_compass.records.measurement import ColdMethod, LaunchMode, PairedSamples
 from kernel_compass.records.profile import Regime
+from kernel_compass.records.trial import Reason
 
 FLUSHED_REPLAY_US = 2000.0
 """Of a replay with flushes, which are some thirty times what they precede."""
 CLOCKS_EVERY = 8
 """Pairs between two looks at the clocks."""
+
+
+class TimedWrong(MeasurementError):
+    """A candidate is wrong when it is timed.
+
+    Args:
+        reason: of the closed list.
+        found: what was seen.
+    """
+
+    def __init__(self, reason: Reason, found: str) -> None:
+        follows = "A candidate has to compute its result at every call, the timed ones as well."
+        super().__init__(MeasurementCause.TIMED_WRONG, found, follows)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -44,6 +62,9 @@ class PairedTimer:
     streamed_bytes: tuple[int, int] = (0, 0)
     """Of a launch of the baseline and of the candidate."""
     warnings: tuple[str, ...] = ()
+    timed_fault: Callable[[], tuple[Reason, str] | None] = lambda: None
+    """What is wrong with a result of the candidate, of a launch as it was timed, with other
+    contents in its operands; asked when all is taken."""
 
     def take(self, pairs: int, process: int = 0) -> PairedSamples:
         """Measure some ABBA blocks, one pair each.
@@ -81,6 +102,16 @@ class PairedTimer:
             (*self.warnings, *clock_warnings(clocks)),
             self.device.environment(),
         )
+
+    def refuse_if_wrong(self) -> None:
+        """Refuse the times of a candidate that is wrong when it is timed.
+
+        Raises:
+            TimedWrong: it is.
+        """
+        fault = self.timed_fault()
+        if fault is not None:
+            raise TimedWrong(*fault)
 
     def _slope(self, plan: Plan, long_first: bool) -> float:
         return sample(plan, self.device, long_first)[0]
@@ -134,16 +165,35 @@ def pair(
     n = options.launches or max(p.launches_needed(device, options) for p in prepared)
     cycle = math.lcm(*(len(p.calls) for p in prepared))
     n = math.ceil(n / cycle) * cycle
-    found = [p.plan(device, n, launch_mode) for p in prepared]
+    tap = Tap() if sides[1].renew else None
+    found = [p.plan(device, n, launch_mode, t) for p, t in zip(prepared, (None, tap), strict=True)]
     if len({plan.mode for plan in found}) > 1:
         warnings += [f"eager: {plan.reason}" for plan in found if plan.reason]
-        found = [p.plan(device, n, LaunchMode.EAGER) for p in prepared]
+        taps = zip(prepared, (None, tap), strict=True)
+        found = [p.plan(device, n, LaunchMode.EAGER, t) for p, t in taps]
     else:
         warnings += [f"eager: {plan.reason}" for plan in found if plan.reason]
     for plan in found:
         settle(plan, device, options.settle_us / 2)
     sizes = (streamed_bytes(sides[0], device), streamed_bytes(sides[1], device))
-    return PairedTimer(device, found[0], found[1], regime, sizes, tuple(dict.fromkeys(warnings)))
+    fault = _fault(sides[1], prepared[1], found[1], device, tap)
+    return PairedTimer(
+        device, found[0], found[1], regime, sizes, tuple(dict.fromkeys(warnings)), fault
+    )
+
+
+def _fault(
+    subject: Subject, prepared: Prepared, plan: Plan, device: TimingDevice, tap: Tap | None
+) -> Callable[[], tuple[Reason, str] | None]:
+    def fault() -> tuple[Reason, str] | None:
+        if tap is None or subject.renew is None:
+            return None
+        renewed = subject.renew(prepared.operands[tap.index % len(prepared.operands)])
+        renewed.spoil(tap.result)
+        device.run(plan.long)
+        return renewed.fault(tap.result)
+
+    return fault
 
 
 def _cold(

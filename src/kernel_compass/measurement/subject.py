@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.measurement.carried import carried_objects
 from kernel_compass.measurement.device import TimingDevice
+from kernel_compass.records.trial import Reason
 from kernel_compass.units import bytes_text
 
 GIB = 1 << 30
@@ -20,6 +21,16 @@ ROTATION_BYTES = GIB
 """... and this much by default: more than any cache keeps in part."""
 MOST_SETS = 4096
 """A replay launches each set once, and capturing a launch takes some 10 us."""
+
+
+class Renewed(Protocol):
+    """Operands of a launch that hold other contents now, and what it should make of them."""
+
+    def spoil(self, result: Any) -> None:
+        """Overwrite what an earlier launch returned, where it lies."""
+
+    def fault(self, result: Any) -> tuple[Reason, str] | None:
+        """What is wrong with a result, in a sentence; `None` = nothing."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,9 @@ class Subject:
     """Ready-made further sets of `streamed`, for operands that a copy does not reproduce."""
     between: tuple[Callable[[], object], ...] = ()
     """What precedes each launch in the program; used in situ alone."""
+    renew: Callable[[Sequence[Any]], Renewed] | None = None
+    """Writes other contents into the streamed and resident operands of a launch, to see whether
+    what is timed is right; `None` = nobody can tell."""
 
     def call(self, streamed: Sequence[Any]) -> Callable[[], object]:
         """The launch on one set of streamed operands, as a call without arguments."""

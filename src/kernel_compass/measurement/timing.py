@@ -9,6 +9,7 @@ that each launch finds the caches as its own regime leaves them.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -46,6 +47,31 @@ class TimingOptions:
     """n, where it is prescribed; default: what `replay_us` needs."""
     check: bool = True
     """Whether inputs, side streams and the L2 carve-out are examined first."""
+
+
+@dataclass
+class Tap:
+    """One of the launches of the longer replay, drawn at random, whose result is kept."""
+
+    index: int = -1
+    """Among the launches of the replay."""
+    result: Any = None
+
+    def into(self, calls: list[Call], before: int) -> list[Call]:
+        """The same calls, with one launch that keeps its result.
+
+        Args:
+            calls: launches, each after what precedes it.
+            before: how many calls precede each.
+        """
+        self.index = secrets.randbelow(len(calls) // (before + 1))
+        place = self.index * (before + 1) + before
+        launch = calls[place]
+
+        def kept() -> None:
+            self.result = launch()
+
+        return [*calls[:place], kept, *calls[place + 1 :]]
 
 
 @dataclass(frozen=True)
@@ -131,6 +157,8 @@ class Prepared:
     """The launch on each set of streamed operands."""
     before: tuple[Call, ...]
     """What precedes each launch."""
+    operands: tuple[tuple[Any, ...], ...] = ()
+    """Streamed and resident ones of each of these calls."""
 
     def launches_needed(self, device: TimingDevice, options: TimingOptions) -> int:
         """n: whole cycles of the sets, long enough for the events' resolution."""
@@ -142,15 +170,17 @@ class Prepared:
         rounds = math.ceil(min(options.replay_us / each, most) / len(self.calls))
         return len(self.calls) * max(rounds, 1)
 
-    def plan(self, device: TimingDevice, n: int, launch_mode: LaunchMode) -> Plan:
+    def plan(
+        self, device: TimingDevice, n: int, launch_mode: LaunchMode, tap: Tap | None = None
+    ) -> Plan:
         """The replays of n and of 2n launches; eager where they cannot be captured."""
         reason = None
         if launch_mode is LaunchMode.GRAPH:
             try:
-                return _captured(self, n, device)
+                return _captured(self, n, device, tap)
             except NotCapturable as error:
                 reason = str(error)
-        return _issued(self, n, reason)
+        return _issued(self, n, reason, tap)
 
 
 def prepare(
@@ -175,7 +205,8 @@ def prepare(
     options, regime = options or TimingOptions(), regime_of(regime)
     before = _between(device, regime, between or subject.between, bool(between), options)
     sets = _sets(subject, device, regime, options)
-    return Prepared(tuple(subject.call(one) for one in sets), before)
+    operands = tuple((*one, *subject.resident) for one in sets)
+    return Prepared(tuple(subject.call(one) for one in sets), before, operands)
 
 
 def run_plan(
@@ -305,19 +336,25 @@ def _sequence(prepared: Prepared, n: int) -> list[Call]:
     return [c for i in range(n) for c in (*before, calls[i % len(calls)])]
 
 
-def _captured(prepared: Prepared, n: int, device: TimingDevice) -> Plan:
-    short, long = (device.capture(_sequence(prepared, times)) for times in (n, 2 * n))
+def _tapped(prepared: Prepared, n: int, tap: Tap | None) -> list[Call]:
+    calls = _sequence(prepared, n)
+    return calls if tap is None else tap.into(calls, len(prepared.before))
+
+
+def _captured(prepared: Prepared, n: int, device: TimingDevice, tap: Tap | None) -> Plan:
+    short = device.capture(_sequence(prepared, n))
+    long = device.capture(_tapped(prepared, 2 * n, tap))
     bare = None
     if prepared.before:
         bare = tuple(device.capture([*prepared.before] * times) for times in (n, 2 * n))
     return _plan(prepared, short, long, n, LaunchMode.GRAPH, bare)
 
 
-def _issued(prepared: Prepared, n: int, reason: str | None) -> Plan:
+def _issued(prepared: Prepared, n: int, reason: str | None, tap: Tap | None) -> Plan:
     def issue(work: Sequence[Call]) -> Call:
         return lambda: _issue(work)
 
-    short, long = (issue(_sequence(prepared, times)) for times in (n, 2 * n))
+    short, long = issue(_sequence(prepared, n)), issue(_tapped(prepared, 2 * n, tap))
     bare = None
     if prepared.before:
         bare = tuple(issue([*prepared.before] * times) for times in (n, 2 * n))

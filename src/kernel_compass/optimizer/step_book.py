@@ -54,9 +54,10 @@ class StepBook:
         self._next = recorded.next_number
         step = recorded.step or StepStudy()
         self._ended: dict[str, StepTrial] = {}
+        self._exactly: set[str] = set()
         kept: list[StepAction] = []
         for one in step.steps:
-            self._ended[_key(tuple(kept), one.proposal.action)] = one
+            self._note(tuple(kept), one)
             if one.reason is None:
                 kept.append(one.proposal.action)
         self._pending: dict[str, PendingTrial] = {
@@ -68,6 +69,10 @@ class StepBook:
     def ended(self, accepted: tuple[StepAction, ...], action: StepAction) -> StepTrial | None:
         """How this ended before, on top of the same changes."""
         return self._ended.get(_key(accepted, action))
+
+    def was_tried(self, accepted: tuple[StepAction, ...], action: StepAction) -> bool:
+        """Whether this very implementation was, on top of the same changes."""
+        return _exact_key(accepted, action) in self._exactly
 
     def begin(self, proposal: StepProposal, step_us: float | None) -> int:
         """Write down what is about to be tried and what it should bring; its number."""
@@ -83,7 +88,7 @@ class StepBook:
     ) -> None:
         """Record how it ended; whatever was not begun was not tried."""
         self.ledger.end(self._brief(trial, step_us), step=trial)
-        self._ended[_key(accepted, trial.proposal.action)] = trial
+        self._note(accepted, trial)
 
     def end_final(self, trial: Trial, entries: tuple[StepEntry, ...]) -> None:
         """Record what the fresh processes found, and what goes into a table."""
@@ -111,6 +116,10 @@ class StepBook:
                 Trial(one.number, one.workload, one.proposal, failed, Reason.CANCELLED, detail)
             )
         self._pending = {}
+
+    def _note(self, accepted: tuple[StepAction, ...], trial: StepTrial) -> None:
+        self._ended[_key(accepted, trial.proposal.action)] = trial
+        self._exactly.add(_exact_key(accepted, trial.proposal.action))
 
     def _begin(self, what: str, brief: Proposal) -> int:
         pending = self._pending.pop(repr((what, brief.candidate)), None)
@@ -170,6 +179,10 @@ def brief_of(proposal: StepProposal, step_us: float | None) -> Proposal:
 def final_proposal(why: str) -> Proposal:
     """All changes that stayed, in fresh processes."""
     return Proposal(FINAL, Action.IMPLEMENTATION, why, "finals")
+
+
+def _exact_key(accepted: tuple[StepAction, ...], action: StepAction) -> str:
+    return "\n".join(map(key_of, (*accepted, action)))
 
 
 def _key(accepted: tuple[StepAction, ...], action: StepAction) -> str:

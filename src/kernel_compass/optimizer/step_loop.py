@@ -7,73 +7,43 @@ outputs stay within the budget; after each one that is kept, where the time goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kernel_compass.analysis.hold_out import hold_out
-from kernel_compass.errors import KernelCompassError, MeasurementError
+from kernel_compass.errors import KernelCompassError
 from kernel_compass.optimizer.config_descent import descended
 from kernel_compass.optimizer.ledger import Ledger
 from kernel_compass.optimizer.loop_setup import Tell
 from kernel_compass.optimizer.step_book import WHOLE, StepBook, final_proposal
-from kernel_compass.optimizer.step_doors import (
-    Actions,
-    GroupsOf,
-    Offer,
-    StepBench,
-    StepProposer,
-    StepView,
+from kernel_compass.optimizer.step_doors import Actions, Offer, StepBench
+from kernel_compass.optimizer.step_finals import final_of
+from kernel_compass.optimizer.step_judging import (
+    ended,
+    is_refused,
+    judged,
+    line_of,
+    may_change,
+    predicted_of,
 )
+from kernel_compass.optimizer.step_planning import StepSetup, view_of
 from kernel_compass.optimizer.step_proposers.products import decided
-from kernel_compass.optimizer.step_selecting import select_again, select_places, worked_on
-from kernel_compass.records.comparison import Decision, Rule
+from kernel_compass.optimizer.step_selecting import select_again, worked_on
 from kernel_compass.records.loop import LoopEvent, Stage, Why
-from kernel_compass.records.measurement import PairedSamples
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.step_action import (
-    OutputError,
-    StepAction,
-    StepEntry,
-    StepProposal,
-    StepTrial,
-)
+from kernel_compass.records.step_action import StepProposal, StepTrial
 from kernel_compass.records.step_capture import StepCapture
-from kernel_compass.records.step_loop import (
-    PROCESS_FAULTS,
-    ConfigTime,
-    StepOptions,
-    StepPlace,
-    StepTried,
-)
+from kernel_compass.records.step_loop import PROCESS_FAULTS, ConfigTime, StepPlace, StepSampled
 from kernel_compass.records.step_study import StepFinal, StepStudy
-from kernel_compass.records.study import StudyLimits, StudyState
+from kernel_compass.records.study import StudyState
 from kernel_compass.records.trial import Outcome, Reason, RegimeResult, Trial
 from kernel_compass.units import duration_text
 
-MakeEntry = Callable[[StepTrial, StepFinal], StepEntry]
 _DETAILS = {
     Why.FINISHED: "every change that was proposed has been tried",
     Why.MINUTES: "the minutes are over",
     Why.TRIALS: "the trials are over",
     Why.STOPPED: "stopped by the user",
 }
-
-
-@dataclass(frozen=True)
-class StepSetup:
-    """All that the loop knows before it starts."""
-
-    options: StepOptions
-    budget_pct: float
-    limits: StudyLimits
-    proposers: Sequence[StepProposer]
-    groups: GroupsOf
-    entry: MakeEntry
-    launch_us: float | None = None
-    """t0 of the calibration, in a graph."""
-    speedups: Callable[[Sequence[StepPlace]], Mapping[str, float]] = lambda _: {}
-    """What the model says of products, by their shape."""
-    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,13 +130,10 @@ class StepLoop:
             offer = self._next()
             if offer is None:
                 break
-            trial = self._try(offer)
-            self._count += 1
-            if not _may_change(trial):
+            trials = list(self._told(offer))
+            if not trials or not may_change(trials[-1]):
                 self._closed.add(offer.key)
-            self._say(Stage.SCREEN, _line(trial))
-            if trial.reason is None:
-                self._kept.append(trial)
+            self._kept += [one for one in trials if one.reason is None]
         if self._kept:
             self._confirm()
         self._book.drop_pending()
@@ -204,6 +171,8 @@ class StepLoop:
                     step_us=found.step_us,
                     step=f"{found.program}: {found.step}",
                     notes=found.notes,
+                    files=found.files,
+                    packages=found.packages,
                 )
             )
         time = "" if found.step_us is None else f", {duration_text(found.step_us)} a step"
@@ -214,7 +183,8 @@ class StepLoop:
 
     def _next(self) -> Offer | None:
         """The offer with most predicted gain per second of trying that was not tried yet."""
-        view = self._view()
+        assert self._capture is not None, "captured first"
+        view = view_of(self._setup, self._capture, self._places, self.accepted)
         offers = [o for p in self._setup.proposers for o in p.propose(view)]
         kept = len(self._kept)
         fresh = [
@@ -230,49 +200,61 @@ class StepLoop:
         self._tried[best.key] = kept
         return best
 
-    def _view(self) -> StepView:
-        assert self._capture is not None, "captured first"
-        setup = self._setup
-        return StepView(
-            self._capture,
-            self._places,
-            self.accepted,
-            setup.budget_pct,
-            setup.launch_us,
-            setup.speedups(self._places),
-            setup.basis,
-        )
+    def _told(self, offer: Offer) -> Iterator[StepTrial]:
+        """What comes of an offer, each trial told as it ends."""
+        for trial in self._try(offer):
+            self._count += 1
+            self._say(Stage.SCREEN, line_of(trial))
+            yield trial
 
-    def _try(self, offer: Offer) -> StepTrial:
-        """Find out what the change is in full, write it down, try it."""
+    def _try(self, offer: Offer) -> Iterator[StepTrial]:
+        """Find out what the change is in full, write it down, try it; where outputs refuse it, try
+        what errs less.
+        """
         before = self._book.ended(self.accepted, offer.proposal.action)
-        if before is not None:
-            return before
-        self._say(Stage.SCREEN, f"next: {offer.proposal.action.text}: {_predicted(offer.proposal)}")
-        full, objection = self._in_full(offer)
+        if before is not None and not is_refused(before):
+            yield before
+            return
+        self._say(
+            Stage.SCREEN, f"next: {offer.proposal.action.text}: {predicted_of(offer.proposal)}"
+        )
+        found, objection = self._in_full(offer)
         if objection is not None:
-            trial = _ended(self._book.number(), full.proposal, *objection)
+            trial = ended(self._book.number(), found[0].proposal, *objection)
             self._book.end(self.accepted, trial, self._step_us())
-            return trial
-        number = self._book.begin(full.proposal, self._step_us())
-        found = self._bench.attempt(self.accepted, full.proposal.action)
-        trial = self._judged(number, full.proposal, found)
+            yield trial
+            return
+        actions = [one.proposal.action for one in found]
+        tried = [self._book.was_tried(self.accepted, one) for one in actions]
+        if before is not None and all(tried):
+            yield before
+        for one in (one for one, known in zip(found, tried, strict=True) if not known):
+            trial = self._attempted(one.proposal)
+            yield trial
+            if not is_refused(trial):
+                return
+
+    def _attempted(self, proposal: StepProposal) -> StepTrial:
+        number = self._book.begin(proposal, self._step_us())
+        found = self._bench.attempt(self.accepted, proposal.action)
+        trial = judged(number, proposal, found)
         self._book.end(self.accepted, trial, self._step_us())
         return trial
 
-    def _in_full(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
-        """A product's implementation by a study of it alone; configurations and modes by times."""
+    def _in_full(self, offer: Offer) -> tuple[list[Offer], tuple[Reason, str] | None]:
+        """A product's implementations by a study of it alone; configurations and modes by times."""
         if offer.study is not None:
             dtype = next(
                 (o.dtype for o in self._places if o.workload == offer.study and o.dtype), ""
             )
             found = self._bench.study(offer.study, dtype)
             if found.candidate is None:
-                return offer, (Reason.NOT_FASTER, found.detail)
+                return [offer], (Reason.NOT_FASTER, found.detail)
             return decided(offer, found, self._step_us()), None
         if offer.configs:
-            return self._best_config(offer)
-        return offer, None
+            best, objection = self._best_config(offer)
+            return [best], objection
+        return [offer], None
 
     def _best_config(self, offer: Offer) -> tuple[Offer, tuple[Reason, str] | None]:
         def times(places: tuple[int, ...]) -> Sequence[ConfigTime]:
@@ -292,28 +274,6 @@ class StepLoop:
         proposal = replace(proposal, evidence=(*proposal.evidence, said))
         return replace(offer, proposal=proposal), None
 
-    def _judged(self, number: int, proposal: StepProposal, found: StepTried) -> StepTrial:
-        """Kept only where the whole step is faster and nothing is against it."""
-        if found.reason is not None:
-            return _ended(number, proposal, found.reason, found.detail, found)
-        if found.result is None:
-            return _ended(number, proposal, Reason.CANNOT_BE_TIMED, found.detail, found)
-        if found.result.decision is not Decision.FASTER:
-            detail = "; ".join(found.result.reasons) or str(found.result.decision)
-            return _ended(number, proposal, Reason.NOT_FASTER, detail, found)
-        return StepTrial(
-            number,
-            proposal,
-            Outcome.SCREENED,
-            None,
-            "; ".join([found.result.reasons[0], *found.notes]),
-            found.result.speedup,
-            found.before_us,
-            found.after_us,
-            found.outputs,
-            found.added_bytes,
-        )
-
     def _confirm(self) -> None:
         """All that was kept beside the untouched program, in fresh processes."""
         numbers = tuple(one.number for one in self._kept)
@@ -322,91 +282,45 @@ class StepLoop:
         options = self._setup.options
         why = f"{len(self._kept)} changes together, beside the untouched program"
         number = self._book.begin_final(why)
-        samples: list[PairedSamples] = []
-        outputs: dict[str, OutputError] = {}
-        added, failure = 0, None
+        samples: list[StepSampled] = []
+        failure = None
         for process in range(options.processes):
             found = self._bench.sample(process, self.accepted)
             self._say(Stage.FINALS, f"process {process + 1} of {options.processes}")
             if found.reason is not None or found.samples is None:
                 failure = (found.reason or Reason.CANNOT_BE_TIMED, found.detail)
                 break
-            samples.append(found.samples)
-            added = max(added, found.added_bytes)
-            for one in found.outputs:
-                worst = outputs.get(one.name)
-                if worst is None or one.relative_pct > worst.relative_pct:
-                    outputs[one.name] = one
-        self._end_final(number, why, samples, tuple(outputs.values()), added, failure)
+            samples.append(found)
+        final, reason = final_of(samples, failure, options)
+        self._end_final(number, why, replace(final, trials=numbers), reason)
 
-    def _end_final(
-        self,
-        number: int,
-        why: str,
-        samples: Sequence[PairedSamples],
-        outputs: tuple[OutputError, ...],
-        added: int,
-        failure: tuple[Reason, str] | None,
-    ) -> None:
-        final, reason = self._final(samples, outputs, added, failure)
-        final = replace(final, trials=tuple(one.number for one in self._kept))
+    def _end_final(self, number: int, why: str, final: StepFinal, reason: Reason | None) -> None:
         results: tuple[RegimeResult, ...] = ()
         if final.speedup is not None and final.before_us and final.after_us:
             speedup = final.speedup
             results = (
                 RegimeResult(Regime.IN_SITU, final.before_us, final.after_us, speedup, True),
             )
-        proposal = final_proposal(why)
         outcome = Outcome.ACCEPTED if final.accepted else Outcome.REJECTED
         if reason in PROCESS_FAULTS:
             outcome = Outcome.FAILED
-        errors = [one.relative_pct for one in outputs]
+        errors = [one.relative_pct for one in final.outputs]
         trial = Trial(
             number,
             WHOLE,
-            proposal,
+            final_proposal(why),
             outcome,
             reason,
             final.detail,
             results,
             format_error_pct=max(errors) if errors else None,
-            added_bytes=added or None,
+            added_bytes=final.added_bytes or None,
         )
         entries = tuple(self._setup.entry(o, final) for o in self._kept) if final.accepted else ()
         before = self._ledger.recorded.step or StepStudy()
         self._ledger.note_step(replace(before, final=final))
         self._book.end_final(trial, entries)
         self._say(Stage.FINALS, final.detail, trial)
-
-    def _final(
-        self,
-        samples: Sequence[PairedSamples],
-        outputs: tuple[OutputError, ...],
-        added: int,
-        failure: tuple[Reason, str] | None,
-    ) -> tuple[StepFinal, Reason | None]:
-        if failure is not None:
-            detail = f"a fresh process: {failure[1]}"
-            return StepFinal(False, detail, processes=len(samples)), failure[0]
-        options = self._setup.options
-        rule = Rule(minimum_effect=options.final_effect, hold_out_processes=options.processes)
-        try:
-            found = hold_out(samples, rule)
-        except MeasurementError as error:
-            final = StepFinal(False, error.found, processes=len(samples))
-            return final, Reason.CANNOT_BE_TIMED
-        faster = found.decision is Decision.FASTER
-        final = StepFinal(
-            faster,
-            "; ".join(found.reasons),
-            found.speedup,
-            _middle([t for one in samples for t in one.baseline_us]),
-            _middle([t for one in samples for t in one.candidate_us]),
-            outputs,
-            added,
-            found.processes,
-        )
-        return final, None if faster else Reason.HOLD_OUT
 
     def _step_us(self) -> float | None:
         return None if self._capture is None else self._capture.step_us
@@ -424,74 +338,3 @@ class StepLoop:
         minutes = self._setup.limits.minutes
         left = None if minutes is None else max(60 * minutes - self._spent_s(), 0.0)
         self._tell(LoopEvent(stage, text, trial, self._count, left_s=left))
-
-
-def _ended(
-    number: int,
-    proposal: StepProposal,
-    reason: Reason,
-    detail: str,
-    found: StepTried | None = None,
-) -> StepTrial:
-    outcome = Outcome.FAILED if reason in PROCESS_FAULTS else Outcome.REJECTED
-    result = None if found is None else found.result
-    return StepTrial(
-        number,
-        proposal,
-        outcome,
-        reason,
-        detail,
-        None if result is None else result.speedup,
-        None if found is None else found.before_us,
-        None if found is None else found.after_us,
-        () if found is None else found.outputs,
-        0 if found is None else found.added_bytes,
-    )
-
-
-def _may_change(trial: StepTrial) -> bool:
-    """Whether it may be worth another try once the step is another one: it was not shown to be no
-    gain, only not shown to be one."""
-    undecided = trial.reason is Reason.NOT_FASTER and trial.speedup is not None
-    return undecided and trial.speedup is not None and trial.speedup.high > 1.0
-
-
-def _line(trial: StepTrial) -> str:
-    text = trial.proposal.action.text
-    if trial.reason is not None:
-        return f"{trial.number} {text}: {trial.reason}: {trial.detail}"
-    s = trial.speedup
-    assert s is not None, "kept for its speed"
-    return f"{trial.number} {text}: kept, {s.estimate:.3f}x [{s.low:.3f}, {s.high:.3f}]"
-
-
-def _predicted(proposal: StepProposal) -> str:
-    if proposal.saves_us is None:
-        return "what it brings is not known beforehand"
-    return f"should save {duration_text(proposal.saves_us)} of a step"
-
-
-def _middle(times: Sequence[float]) -> float:
-    ordered = sorted(times)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def plan_step(
-    setup: StepSetup, capture: StepCapture, accepted: tuple[StepAction, ...] = ()
-) -> tuple[tuple[StepPlace, ...], tuple[Offer, ...]]:
-    """Select and propose on a captured step, with nothing measured: places, and offers by worth."""
-    options = setup.options
-    places = select_places(capture, setup.groups(capture), options.least_share, setup.budget_pct)
-    working = tuple(one for one in places if worked_on(one))
-    view = StepView(
-        capture,
-        working,
-        accepted,
-        setup.budget_pct,
-        setup.launch_us,
-        setup.speedups(working),
-        setup.basis,
-    )
-    offers = [o for p in setup.proposers for o in p.propose(view)]
-    return places, tuple(sorted(offers, key=lambda one: (-one.worth, one.key)))

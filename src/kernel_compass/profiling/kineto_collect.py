@@ -36,6 +36,8 @@ GPU_WORK = {
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime"})
 OPS = frozenset({"cpu_op", "operator"})
 STEP = "ProfilerStep"
+ITERATIONS = ("execute_new_", "execute_context_")
+"""What vLLM calls the ranges around each call of its model."""
 MARK = "kc:"
 """What the names of ranges begin with that this package puts around operators."""
 MAX_GRID = (1 << 31) - 1
@@ -93,12 +95,13 @@ class OpRow:
 
 @dataclass(slots=True)
 class MarkRow:
-    """A range of this package's."""
+    """A range of this package's, or around a step."""
 
     name: str
     start: int
     duration: int
     thread: Word
+    process: Word = None
 
 
 @dataclass
@@ -111,7 +114,8 @@ class ProcessRows:
     clashes: int = 0
     """Launching calls of one process that share a correlation."""
     ops: list[OpRow] = field(default_factory=list)
-    steps: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[MarkRow] = field(default_factory=list)
+    """The profiler's, and a server's own."""
     marks: list[MarkRow] = field(default_factory=list)
     overhead: int = 0
 
@@ -183,9 +187,11 @@ class Collector:
         self.take([event])
 
     def _step(self, event: Event) -> None:
-        if str(event.name).startswith(STEP) and (times := self._times(event, "steps")):
-            self._process(event).steps.append(times)
-        elif str(event.name).startswith(MARK) and (times := self._times(event, "ranges")):
+        name = str(event.name)
+        if name.startswith((STEP, *ITERATIONS)) and (times := self._times(event, "steps")):
+            row = MarkRow(name, *times, event.tid, event.pid)
+            self._process(event).steps.append(row)
+        elif name.startswith(MARK) and (times := self._times(event, "ranges")):
             self._process(event).marks.append(MarkRow(str(event.name), *times, event.tid))
 
     def _overhead(self, event: Event) -> None:

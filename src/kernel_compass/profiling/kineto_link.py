@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel_compass.errors import AmbiguousCapture
-from kernel_compass.profiling.kineto_collect import CallRow, GpuRow, OpRow, ProcessRows
+from kernel_compass.profiling.kineto_collect import (
+    ITERATIONS,
+    STEP,
+    CallRow,
+    GpuRow,
+    OpRow,
+    ProcessRows,
+)
 from kernel_compass.profiling.kineto_marks import marks_around
 from kernel_compass.profiling.kineto_structs import Word
-from kernel_compass.records.trace import ApiCall, GpuEvent, OpCall
+from kernel_compass.records.trace import ApiCall, GpuEvent, OpCall, StepMark
 
 JOINED_SHARE = 0.1
 """From this share of launches on, launch numbers that clash mean several traces in one."""
@@ -22,7 +29,8 @@ class Linked:
 
     events: tuple[GpuEvent, ...]
     calls: Mapping[str, tuple[float, ...]]
-    steps_us: tuple[float, ...]
+    steps: tuple[StepMark, ...]
+    iterations: tuple[StepMark, ...]
     overhead_us: float
     cpu_events: int
     unlinked: int
@@ -74,10 +82,19 @@ def link(rows: ProcessRows, calls: Mapping[int, CallRow]) -> Linked:
     return Linked(
         events=tuple(events),
         calls={name: tuple(times) for name, times in durations.items()},
-        steps_us=tuple(duration / 1e3 for _, duration in sorted(rows.steps)),
+        steps=_marks(rows, origin, STEP),
+        iterations=_marks(rows, origin, *ITERATIONS),
         overhead_us=rows.overhead / 1e3,
         cpu_events=len(rows.ops) + len(calls),
         unlinked=unlinked,
+    )
+
+
+def _marks(rows: ProcessRows, origin: int, *names: str) -> tuple[StepMark, ...]:
+    found = sorted((one.start, one.duration, one.name) for one in rows.steps
+                   if one.name.startswith(names))  # fmt: skip
+    return tuple(
+        StepMark(name, (start - origin) / 1e3, duration / 1e3) for start, duration, name in found
     )
 
 
@@ -165,7 +182,9 @@ def split_processes(
     parts = []
     for device, pid in owners.items():
         own = ProcessRows(
-            gpu=[row for row in rows.gpu if row.device == device], ops=rows.ops, steps=[]
+            gpu=[row for row in rows.gpu if row.device == device],
+            ops=rows.ops,
+            steps=[row for row in rows.steps if row.process == pid],
         )
         parts.append((f"{label} process {pid}".strip(), own, launching[pid]))
     return parts

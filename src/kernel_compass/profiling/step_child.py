@@ -1,6 +1,6 @@
 """Runs a user's program and captures its step; started as a script, in a process of its own.
 
-    python step_child.py capture|count FOLDER KIND TARGET NAME [ARGS...]
+    python step_child.py capture|count FOLDER KIND TARGET NAME INPUTS [ARGS...]
 
 FOLDER gets `capture.json.gz` and, on a GPU, the traces; or `error.json`, which says what went
 wrong. The exit code is the program's. With `count` nothing is captured: the step is called once
@@ -40,10 +40,10 @@ def main(argv: Sequence[str]) -> int:
     from kernel_compass.profiling.step_measuring import captured, counted
     from kernel_compass.records.step_program import Program, ProgramKind
 
-    how, folder, kind, target, name, *arguments = argv
+    how, folder, kind, target, name, inputs, *arguments = argv
     own = os.getpid()
     try:
-        step = hold_step(Program(ProgramKind(kind), target, tuple(arguments)))
+        step = hold_step(Program(ProgramKind(kind), target, tuple(arguments), inputs))
         if how == COUNT:
             counted(step)
             return 0

@@ -6,21 +6,29 @@ import functools
 import hashlib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_compass.errors import MissingDependency, ProfilingCause, ProfilingError
+from kernel_compass.errors import (
+    MissingDependency,
+    ProfilingCause,
+    ProfilingError,
+    UsageError,
+    shortened,
+)
 from kernel_compass.profiling import step_running as running
-from kernel_compass.profiling.step_lines import Lines, own_files
-from kernel_compass.profiling.step_model import is_model, model_and_inputs
+from kernel_compass.profiling.step_inputs import CallState, StepInput, drawn, yielded
+from kernel_compass.profiling.step_lines import Lines, own_files, touched
+from kernel_compass.profiling.step_model import is_model, model_and_draw
 from kernel_compass.profiling.step_patches import CompiledFunctions
 from kernel_compass.profiling.step_recording import Recorder, Recording
 from kernel_compass.profiling.step_tensors import Snapshots, Storages, named_tensors, version_of
 from kernel_compass.profiling.step_watching import (
     Called,
-    CallState,
     Watcher,
     graph_breaks,
     others_as_often,
@@ -31,7 +39,7 @@ from kernel_compass.records.step_program import Program, ProgramKind
 
 @dataclass
 class HeldStep:
-    """One step of a program, with the inputs of its last call there."""
+    """One step of a program, with the inputs of its last call there, and with others."""
 
     name: str
     """`DecoderBlock.forward`, `decode()`, `step.py`."""
@@ -43,12 +51,17 @@ class HeldStep:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     state: CallState | None = None
+    called_with: str = "the inputs of its last call"
+    others: list[StepInput] = field(default_factory=list)
+    """What its outputs are compared on besides."""
     exit_code: int = 0
     """The program's."""
     was_called: bool = True
     """Whether the program has called it."""
     own: tuple[str, ...] = ()
     """The file that the program was started with."""
+    apart: frozenset[str] = frozenset()
+    """Files that only its inputs were made with: they are none of the program's."""
     graph: Any = None
     """The CUDA graph that the program replays in place of the step."""
     not_handled: list[NotHandled] = field(default_factory=list)
@@ -63,9 +76,15 @@ class HeldStep:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """SHA-256 of the program's own files."""
-        found = own_files(self.lines, *self.own)
+        """SHA-256 of the program's own files, and of those elsewhere that the step goes through."""
+        own = own_files(self.lines, self.apart, *self.own)
+        found = {**own, **touched(self.lines, own, self.apart).files}
         return {n: hashlib.sha256(Path(p).read_bytes()).hexdigest() for n, p in found.items()}
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """Versions of the installed packages that the step goes through, but torch and Triton."""
+        return touched(self.lines, (), self.apart).packages
 
     def call(self) -> Any:
         """One step with its inputs."""
@@ -73,6 +92,16 @@ class HeldStep:
             return self.function(*self.args, **self.kwargs)
         with self.state.restored(self.torch):
             return self.function(*self.args, **self.kwargs)
+
+    @contextmanager
+    def given(self, one: StepInput) -> Iterator[None]:
+        """Called with other inputs, for as long as the block lasts."""
+        before = (self.args, self.kwargs, self.state)
+        self.args, self.kwargs, self.state = one.args, one.kwargs, one.state
+        try:
+            yield
+        finally:
+            self.args, self.kwargs, self.state = before
 
     def reset(self) -> None:
         """Put back what the step writes, and the state of random numbers."""
@@ -108,18 +137,38 @@ class HeldStep:
             with running.silenced():
                 if not self.was_called:  # what compiles or tunes does so as it does without us
                     self.call()
-                before = {name: version_of(one) for name, one in self.tensors().items()}
-                self.first = self.recorder().record(self.call, self._snapshots)
+                self.first = self._looked_at()
         except Exception as error:
-            raise _cannot_be_called(self.name, error) from error
+            raise _cannot_be_called(self.name, error, self.called_with) from error
+        self.others = [one for one in self.others if self._settled(one)]
+
+    def _settled(self, one: StepInput) -> bool:
+        """Whether it can be called with other inputs; what it writes then is put back as well."""
+        try:
+            with running.silenced(), self.given(one):
+                self.first.written |= self._looked_at().written
+        except Exception as error:
+            if not self.was_called:
+                raise _cannot_be_called(self.name, error, one.name) from error
+            said = shortened(f"{type(error).__name__}: {error}", 200)
+            self.notes.append(f"outputs are not compared on {one.name}, which fails now: {said}")
+            self.reset()
+            return False
+        return True
+
+    def _looked_at(self) -> Recording:
+        """One call, and what it wrote saved as it was before, and put back."""
+        before = {name: version_of(one) for name, one in self.tensors().items()}
+        found = self.recorder().record(self.call, self._snapshots)
         for name, tensor in self.tensors().items():
             storage = self.storages.number(tensor)
             changed = name in before and version_of(tensor) != before[name]
-            if changed and storage not in self.first.written:
+            if changed and storage not in found.written:
                 # Written where nothing is seen, in a compiled region: as it is now is as good.
-                self.first.written.add(storage)
+                found.written.add(storage)
                 self._snapshots.save(tensor, storage)
         self.reset()
+        return found
 
     def inside(self) -> tuple[tuple[Recording, ...], str]:
         """Two calls without compiling, for what compiled regions compute; or why there are none."""
@@ -136,19 +185,20 @@ class HeldStep:
         return tuple(found), ""
 
 
-def _cannot_be_called(name: str, error: BaseException) -> ProfilingError:
+def _cannot_be_called(name: str, error: BaseException, given: str) -> ProfilingError:
     where = ""
     last = error.__traceback__
     while last is not None:
         where = f"{last.tb_frame.f_code.co_filename}:{last.tb_lineno}"
         last = last.tb_next
-    found = f"{name} cannot be called once more with the inputs of its last call: "
+    found = f"{name} cannot be called once more with {given}: "
     found += f"{type(error).__name__}: {error} ({where})."
     return ProfilingError(
         ProfilingCause.TARGET_FAILED,
         found,
         "Write a function that makes the inputs and returns the step, and name it: "
-        "--entry FILE.py:FUNCTION.",
+        "--entry FILE.py:FUNCTION. Of a step that takes arguments name also what yields them: "
+        "--inputs FILE.py:FUNCTION.",
     )
 
 
@@ -173,7 +223,7 @@ def hold_step(program: Program) -> HeldStep:
         raise MissingDependency(f"torch cannot be imported: {error}.", INSTALL_TORCH) from None
     lines = Lines(running.folder_of(program))
     functions = CompiledFunctions(torch)
-    watcher = Watcher(torch, lines, functions)
+    watcher = Watcher(torch, lines, functions, program.own_inputs - 1)
     running.prepare(program)
     with functions.installed():
         held = _run(program, torch, lines, functions, watcher)
@@ -181,6 +231,9 @@ def hold_step(program: Program) -> HeldStep:
     held.own = (running.file_of(program),)
     held.not_handled += [*watcher.not_handled, *graph_breaks(lines)]
     held.settle()
+    if held.others:
+        named = ", ".join(one.name for one in held.others)
+        held.notes.append(f"outputs are compared on {1 + len(held.others)} inputs: also on {named}")
     return held
 
 
@@ -192,14 +245,17 @@ def _run(
             function = running.entry_of(program)
             try:
                 if is_model(torch, function):
-                    return _model(torch, function, lines, functions)
+                    return _model(torch, program, function, lines, functions)
                 step = function()
             except Exception as error:
                 running.print_error(error)
-                raise running.failed(program, error) from error
+                raise running.failed(program.target, error) from error
         chosen = step if callable(step) else function
         name = f"{program.function}()"
-        return HeldStep(name, torch, lines, functions, chosen, _reachable(torch, chosen, watcher))
+        held = HeldStep(name, torch, lines, functions, chosen, _reachable(torch, chosen, watcher))
+        if program.inputs:
+            _give(held, program)
+        return held
     with watcher.watching():
         code = running.run(program)
     found = watcher.most_called()
@@ -220,14 +276,31 @@ def _run(
     return held
 
 
-def _model(torch: Any, kind: Any, lines: Lines, functions: CompiledFunctions) -> HeldStep:
+def _give(held: HeldStep, program: Program) -> None:
+    """The user's inputs: the first is captured and timed, and outputs are compared on all."""
+    if program.inputs_file is None:
+        found = f"{program.target} is called without arguments: there are no other calls of it."
+        raise UsageError(found, "Write --inputs FILE.py:FUNCTION, which yields arguments.")
+    before = set(sys.modules)
+    first, *held.others = yielded(held.torch, program)
+    held.args, held.kwargs, held.called_with = first.args, first.kwargs, first.name
+    files = (getattr(sys.modules[one], "__file__", None) for one in sys.modules.keys() - before)
+    held.apart = frozenset(one for one in files if isinstance(one, str))
+
+
+def _model(
+    torch: Any, program: Program, kind: Any, lines: Lines, functions: CompiledFunctions
+) -> HeldStep:
     """A forward pass of the model of a problem's file."""
-    model, inputs = model_and_inputs(torch, kind)
+    model, draw = model_and_draw(torch, kind)
+    inputs = draw()
     with torch.no_grad():
         state = CallState.now(torch)
     name = f"{kind.__qualname__}.forward"
     modules = dict(model.named_modules())
-    return HeldStep(name, torch, lines, functions, model, modules, inputs, state=state)
+    held = HeldStep(name, torch, lines, functions, model, modules, inputs, state=state)
+    held.others = [replace(one, state=state) for one in drawn(draw, program.own_inputs)]
+    return held
 
 
 def _whole(program: Program, torch: Any, lines: Lines, functions: CompiledFunctions) -> HeldStep:
@@ -259,6 +332,7 @@ def _of(
     held = HeldStep(
         name, torch, lines, functions, found.call, modules, found.args, found.kwargs, found.state
     )
+    held.others = found.earlier.before(found.calls - 1)
     held.notes += found.notes
     held.notes.append(f"the program called it {found.calls:,} times")
     if found.in_graph and watcher.replays:

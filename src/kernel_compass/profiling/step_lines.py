@@ -8,7 +8,9 @@ import site
 import sys
 import sysconfig
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -88,6 +90,14 @@ class Lines:
             self._names[file] = self._named(file)
         return self._names[file]
 
+    def package_of(self, file: str) -> str | None:
+        """The top-level name of the installed package that it belongs to; `None` = of none."""
+        path = os.path.realpath(file)
+        for folder in self._sites:
+            if path.startswith(folder):
+                return path[len(folder) :].partition(os.sep)[0].removesuffix(".py")
+        return None
+
     def is_programs_own(self, file: str) -> bool:
         """Whether it lies in the program's folder and is no installed package."""
         path = os.path.realpath(file)
@@ -142,18 +152,65 @@ def _in_package(path: str) -> str:
     return "/".join(parts)
 
 
-def own_files(lines: Lines, *more: str) -> Mapping[str, str]:
+def own_files(lines: Lines, apart: Collection[str] = (), *more: str) -> Mapping[str, str]:
     """Paths of the program's own files that were loaded, by how they are written.
 
     Args:
         lines: of the program.
+        apart: files that are not counted.
         more: files that are no modules any more: the script's.
     """
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     found: dict[str, str] = {}
     for file in (*files, *more, *lines.seen):
-        if isinstance(file, str) and file.endswith(".py") and lines.is_programs_own(file):
+        if not isinstance(file, str) or not file.endswith(".py") or file in apart:
+            continue
+        if lines.is_programs_own(file):
             name = lines.name_of(file)
             if name is not None:
                 found[name] = os.path.realpath(file)
     return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What a step goes through outside of the program's folder."""
+
+    files: Mapping[str, str]
+    """Paths of files of no installed package, by how they are written."""
+    packages: Mapping[str, str]
+    """Installed distributions with their versions."""
+
+
+def touched(lines: Lines, own: Collection[str], apart: Collection[str] = ()) -> Touched:
+    """Where else lines, regions, classes and kernels of a step were found.
+
+    Args:
+        lines: of the program.
+        own: how its own files are written: no other is written so.
+        apart: files that are not counted.
+    """
+    files: dict[str, str] = {}
+    packages: dict[str, str] = {}
+    known: Mapping[str, list[str]] = {}
+    for file in lines.seen:
+        path = os.path.realpath(file)
+        if file in apart or lines.is_programs_own(file) or not Path(path).is_file():
+            continue
+        top = lines.package_of(file)
+        if top is None:
+            files[_distinct(path, {*own, *files})] = path
+            continue
+        known = known or metadata.packages_distributions()
+        for one in known.get(top, ()):
+            packages[one] = metadata.version(one)
+    return Touched(dict(sorted(files.items())), dict(sorted(packages.items())))
+
+
+def _distinct(path: str, taken: Collection[str]) -> str:
+    """How a file is written, with more folders where another one is written so."""
+    name = _in_package(path)
+    parts = Path(path).parts
+    while name in taken and len(Path(name).parts) < len(parts):
+        name = "/".join(parts[-len(Path(name).parts) - 1 :])
+    return name

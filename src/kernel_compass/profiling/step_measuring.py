@@ -79,6 +79,7 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
     ops = tuple(_with_constants(op, constant) for op in second.ops)
     known = {**constant, **inside.constant}
     hidden = tuple(_with_constants(op, known) for op in inside.ops)
+    modules = _classes(step)  # their files are the step's
     lost = [*step.not_handled, *second.not_handled, *differs, *_unversioned([*ops, *hidden])]
     notes = [*step.notes, *inside.notes]
     if not on_gpu:
@@ -97,7 +98,8 @@ def captured(step: HeldStep, program: str, folder: Path) -> StepCapture:
         not_handled=tuple(dict.fromkeys(lost)),
         notes=tuple(notes),
         files=dict(step.files),
-        modules=_classes(step),
+        packages=dict(step.packages),
+        modules=modules,
     )
 
 

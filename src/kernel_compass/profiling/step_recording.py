@@ -13,9 +13,21 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernel_compass.dispatch_mode import without_compiler
 from kernel_compass.profiling import step_patches as patches
+from kernel_compass.profiling.step_dispatch import (
+    WHY_SYNCHRONIZING,
+    Range,
+    is_composite,
+    is_traced,
+    mode_of,
+    plain_value,
+    tensors_in,
+    text_of,
+    waits_for,
+    written_by,
+)
 from kernel_compass.profiling.step_lines import Lines
+from kernel_compass.profiling.step_places import Places
 from kernel_compass.profiling.step_tensors import (
     Snapshots,
     Storages,
@@ -37,19 +49,6 @@ from kernel_compass.records.step_capture import (
     StepOp,
     StepRegion,
     StepTensor,
-)
-
-_SYNCHRONIZING = {
-    "aten::_local_scalar_dense": "a value is read out (`.item()`, `if tensor`)",
-    "aten::nonzero": "the result's size depends on data",
-    "aten::masked_select": "the result's size depends on data",
-    "aten::_unique2": "the result's size depends on data",
-    "aten::unique_dim": "the result's size depends on data",
-    "aten::unique_consecutive": "the result's size depends on data",
-}
-_WHY_SYNCHRONIZING = (
-    "the CPU waits for it and may decide by it, so neither a CUDA graph nor one compiled region "
-    "can hold the code on both sides"
 )
 
 
@@ -98,8 +97,7 @@ class Recorder:
         self._names = {
             storages.number(tensor): name for name, tensor in reversed(list(names.items()))
         }
-        self._modules = {id(module): name for name, module in modules.items()}
-        self._held = modules  # so that no other module gets the id of one of these
+        self._places = Places(modules)
         self._kept: set[int] = {
             storages.number(tensor)
             for module in modules.values()
@@ -129,7 +127,7 @@ class Recorder:
             ranges: what the profiler's ranges around operators begin with; empty = none are made.
             compiles: whether compiled regions run compiled; else their operators are recorded.
         """
-        self._now, self._made = Recording(), set()
+        self._now, self._made = Recording(regions=self._places.begin()), set()
         self._snapshots, self._ranges, self._compiles = snapshots, ranges, compiles
         torch = self._torch
         self._functions.around = self._compiled
@@ -158,7 +156,7 @@ class Recorder:
     @contextmanager
     def _watching(self) -> Iterator[None]:
         """The dispatcher's mode, in this thread."""
-        mode = _mode(self._torch, self._dispatched)
+        mode = mode_of(self._torch, self._dispatched)
         before = getattr(self._local, "mode", None)
         self._local.mode = mode
         try:
@@ -189,29 +187,16 @@ class Recorder:
 
     # Modules, regions ---------------------------------------------------------------------------
 
-    @property
-    def _stack(self) -> list[Any]:
-        if not hasattr(self._local, "modules"):
-            self._local.modules = []
-        return self._local.modules  # type: ignore[no-any-return]
-
-    @property
-    def _region(self) -> int | None:
-        return getattr(self._local, "region", None)
-
     def _module(self, module: Any, args: Any, kwargs: Any, go: Callable[[], Any]) -> Any:
         del args, kwargs
         original = getattr(module, "_orig_mod", None)
         compiled = original is not None or getattr(module, "_compiled_call_impl", None) is not None
-        self._stack.append(module if original is None else original)
-        try:
+        shown = module if original is None else original
+        with self._places.inside(shown):
             if not compiled:
                 return go()
-            shown = original if original is not None else module
             code = getattr(type(shown).forward, "__code__", None)
             return self._compiled_region(f"{type(shown).__name__}.forward", code, go)
-        finally:
-            self._stack.pop()
 
     def _compiled(
         self, function: Any, call: Any, args: Any, kwargs: Any, go: Callable[[], Any]
@@ -221,7 +206,7 @@ class Recorder:
         return self._compiled_region(name, getattr(function, "__code__", None), go)
 
     def _compiled_region(self, name: str, code: Any, go: Callable[[], Any]) -> Any:
-        if self._region is not None:
+        if self._places.region is not None:
             return go()
         line = self._lines.of_code(code)
         unseen = self._unseen() if self._compiles else nullcontext()
@@ -230,7 +215,7 @@ class Recorder:
 
     def _replayed(self, graph: Any, go: Callable[[], Any]) -> Any:
         del graph
-        if self._region is not None:
+        if self._places.region is not None:
             return go()
         line = self._lines.here()
         name = f"graph replayed in {line.function}" if line else "graph"
@@ -238,34 +223,15 @@ class Recorder:
             return go()
 
     @contextmanager
-    def _in_region(
-        self, kind: RegionKind, name: str, line: SourceLine | None, marked: bool = True
-    ) -> Iterator[None]:
-        before = self._region
-        with self._lock:
-            at = self._numbered(kind, name, line)
-        self._local.region = at
-        try:
-            with self._range(f"r{at}") if marked else nullcontext():
-                yield
-        finally:
-            self._local.region = before
-
-    def _numbered(self, kind: RegionKind, name: str, line: SourceLine | None) -> int:
-        """The region's number; the same part called again is the same region."""
-        regions = self._now.regions
-        for at, one in enumerate(regions):
-            if (one.kind, one.name, one.line) == (kind, name, line):
-                regions[at] = StepRegion(at, kind, name, line, one.calls + 1)
-                return at
-        regions.append(StepRegion(len(regions), kind, name, line))
-        return len(regions) - 1
+    def _in_region(self, kind: RegionKind, name: str, line: SourceLine | None) -> Iterator[None]:
+        with self._places.in_region(kind, name, line) as at, self._range(f"r{at}"):
+            yield
 
     @contextmanager
     def _thread(self, name: str) -> Iterator[None]:
         """In a thread of the program's: its operators are recorded as a region's."""
         with ExitStack() as stack:
-            stack.enter_context(self._in_region(RegionKind.THREAD, name, None, marked=False))
+            stack.enter_context(self._places.in_region(RegionKind.THREAD, name, None))
             if getattr(self._local, "mode", None) is None:
                 stack.enter_context(self._watching())
             yield
@@ -283,17 +249,17 @@ class Recorder:
         self, mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """One operator; in a thread of autograd's the mode is on, and nothing else of ours is."""
-        given = _tensors(self._torch, (args, kwargs))
+        given = tensors_in(self._torch, (args, kwargs))
         paused = getattr(self._local, "paused", False) or func.namespace == "profiler"
-        if paused or any(map(_is_traced, given)):
+        if paused or any(map(is_traced, given)):
             return func(*args, **kwargs)
-        if _is_composite(self._torch, func):
+        if is_composite(self._torch, func):
             with mode:
                 found = func.decompose(*args, **kwargs)
             if found is not NotImplemented:
                 return found
-        line, region = self._lines.here(), self._region
-        written = _written(self._torch, func, args, kwargs)
+        line, region = self._lines.here(), self._places.region
+        written = written_by(self._torch, func, args, kwargs)
         with self._lock:
             inputs = tuple(map(self._described, given))
             for tensor, one in zip(given, inputs, strict=True):
@@ -309,10 +275,17 @@ class Recorder:
         except BaseException:
             with self._lock:
                 self._now.ops[index] = StepOp(
-                    index, name, inputs, (), _text_of(func, args, kwargs), line, self._place, region
+                    index,
+                    name,
+                    inputs,
+                    (),
+                    text_of(func, args, kwargs),
+                    line,
+                    self._places.module,
+                    region,
                 )
             raise
-        made = _tensors(self._torch, result)
+        made = tensors_in(self._torch, result)
         with self._lock:
             self._made |= set(map(self._storages.number, made)) - self._now.read_first.keys()
             self._now.ops[index] = StepOp(
@@ -320,24 +293,16 @@ class Recorder:
                 name=name,
                 inputs=inputs,
                 outputs=tuple(map(self._described, made)),
-                arguments=_text_of(func, args, kwargs),
+                arguments=text_of(func, args, kwargs),
                 line=line,
-                module=self._place,
+                module=self._places.module,
                 region=region,
                 writes=bool(written),
             )
-        waits = _SYNCHRONIZING.get(name) or _masked(name, inputs) or _to_cpu(given, made)
+        waits = waits_for(name, inputs, given, made)
         if waits is not None:
-            self.say(f"{name}: {waits}", _WHY_SYNCHRONIZING, line)
+            self.say(f"{name}: {waits}", WHY_SYNCHRONIZING, line)
         return result
-
-    @property
-    def _place(self) -> str | None:
-        """The innermost module's name; its class where the step's modules lack it."""
-        if not self._stack:
-            return None
-        module = self._stack[-1]
-        return self._modules.get(id(module), type(module).__name__)
 
     def _described(self, tensor: Any) -> StepTensor:
         name = self._names.get(self._storages.number(tensor))
@@ -358,7 +323,7 @@ class Recorder:
         """A range that the profiler writes down, where it is asked for."""
         if not self._ranges:
             return nullcontext()
-        return _Range(self._torch, f"{self._ranges}{what}")
+        return Range(self._torch, f"{self._ranges}{what}")
 
     # Triton -------------------------------------------------------------------------------------
 
@@ -366,8 +331,11 @@ class Recorder:
         before = foreseen(launch)
         code = getattr(before.function, "__code__", None)
         file = getattr(code, "co_filename", "")
-        inside = self._region is not None and self._is_compiled(self._region)
-        if inside or self._lines.name_of(file) is None or getattr(self._local, "paused", False):
+        if (
+            self._places.in_compiled
+            or self._lines.name_of(file) is None
+            or getattr(self._local, "paused", False)
+        ):
             return go()
         tensors = {k: v for k, v in before.arguments.items() if self._is_tensor(v)}
         with self._lock:
@@ -409,120 +377,15 @@ class Recorder:
             grid=launch.grid,
             config=launch.config,
             arguments={
-                name: tensors.get(name, _plain(value)) for name, value in launch.arguments.items()
+                name: tensors.get(name, plain_value(value))
+                for name, value in launch.arguments.items()
             },
             choices=launch.choices,
             line=line,
-            module=self._place,
-            region=self._region,
+            module=self._places.module,
+            region=self._places.region,
+            tied=launch.tied,
         )
-
-    def _is_compiled(self, region: int) -> bool:
-        return self._now.regions[region].kind is RegionKind.COMPILED
 
     def _is_tensor(self, value: Any) -> bool:
         return isinstance(value, self._torch.Tensor)
-
-
-class _Range:
-    """A profiler's range whose own operators no mode sees."""
-
-    def __init__(self, torch: Any, name: str) -> None:
-        self._off = torch.utils._python_dispatch._disable_current_modes
-        self._range = torch.autograd.profiler.record_function(name)
-
-    def __enter__(self) -> None:
-        with self._off():
-            self._range.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        with self._off():
-            self._range.__exit__(*error)
-
-
-def _mode(torch: Any, dispatched: Callable[..., Any]) -> Any:
-    @without_compiler
-    class StepMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
-        """Hands every operator over."""
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            del types
-            return dispatched(self, func, args, kwargs or {})
-
-    return StepMode()
-
-
-def _is_composite(torch: Any, func: Any) -> bool:
-    """Whether an operator is made of others on every device, and no device has its own."""
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    name = func.name()
-    return has(name, "CompositeImplicitAutograd") and not any(
-        has(name, device) for device in ("CPU", "CUDA")
-    )
-
-
-def _tensors(torch: Any, value: Any) -> list[Any]:
-    """The tensors in nested lists, tuples and dicts, in their order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [one for part in value for one in _tensors(torch, part)]
-    if isinstance(value, dict):
-        return [one for part in value.values() for one in _tensors(torch, part)]
-    return []
-
-
-def _masked(name: str, inputs: Sequence[StepTensor]) -> str | None:
-    """`x[mask]`: how many elements there are depends on data."""
-    takes = name in ("aten::index", "aten::index_put", "aten::index_put_")
-    masks = [one for one in inputs[1:] if one.dtype == "bool"]
-    return "a mask picks elements: their number depends on data" if takes and masks else None
-
-
-def _to_cpu(given: Sequence[Any], made: Sequence[Any]) -> str | None:
-    if any(one.is_cuda for one in given) and any(one.device.type == "cpu" for one in made):
-        return "values are copied to the CPU"
-    return None
-
-
-def _is_traced(tensor: Any) -> bool:
-    """Whether a compiler's stand-in for a tensor: it compiles right now."""
-    return type(tensor).__name__ in ("FakeTensor", "FunctionalTensor")
-
-
-def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """The schema's arguments with what was given for them."""
-    for at, one in enumerate(func._schema.arguments):
-        if at < len(args):
-            yield one, args[at]
-        elif one.name in kwargs:
-            yield one, kwargs[one.name]
-
-
-def _written(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    if not func._schema.is_mutable:
-        return []
-    written = [
-        value
-        for one, value in _named(func, args, kwargs)
-        if one.alias_info is not None and one.alias_info.is_write
-    ]
-    return _tensors(torch, written)
-
-
-def _text_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """`dim=-1`, `dtype=float32`, ...: what is no tensor, as far as it was given."""
-    found = []
-    for one, value in _named(func, args, kwargs):
-        if value is None or "Tensor" in str(one.type):
-            continue
-        found.append(f"{one.name}={str(value).replace('torch.', '')}")
-    return tuple(found)
-
-
-def _plain(value: Any) -> int | float | bool | str | None:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)[:200]

@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -119,19 +119,25 @@ def entry_of(program: Program) -> Callable[[], Any]:
         UsageError: there is no such file or function.
         ProfilingError: the file fails.
     """
-    file, name = Path(program.file or ""), program.function or ""
+    return _function(program.target, "--entry", {})
+
+
+def inputs_function_of(program: Program) -> Callable[[], Any]:
+    """The function that yields inputs; where it stands in the entry's file, the one beside it.
+
+    Raises:
+        UsageError: there is no such file or function.
+        ProfilingError: the file fails.
+    """
+    return _function(program.inputs, "--inputs", _LOADED)
+
+
+def _function(word: str, option: str, loaded: Mapping[Path, ModuleType]) -> Callable[[], Any]:
+    path, _, name = word.rpartition(":")
+    file = Path(path)
     if not file.is_file():
-        raise UsageError(f"There is no file {file}.", "Write --entry FILE:FUNCTION.")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{file} is no Python file.", "Write --entry FILE.py:FUNCTION.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(file.stem, module)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        print_error(error)
-        raise failed(program, error) from error
+        raise UsageError(f"There is no file {file}.", f"Write {option} FILE:FUNCTION.")
+    module = loaded.get(file.resolve()) or _load(file, word)
     function = getattr(module, name, None)
     if not callable(function):
         names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
@@ -140,9 +146,28 @@ def entry_of(program: Program) -> Callable[[], Any]:
     return function  # type: ignore[no-any-return]
 
 
-def failed(program: Program, error: BaseException) -> ProfilingError:
+_LOADED: dict[Path, ModuleType] = {}
+"""Files of entries, as they were loaded last."""
+
+
+def _load(file: Path, word: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file} is no Python file.", "Write FILE.py:FUNCTION.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        print_error(error)
+        raise failed(word, error) from error
+    _LOADED[file.resolve()] = module
+    return module
+
+
+def failed(what: str, error: BaseException) -> ProfilingError:
     """The program's own failure."""
-    found = f"{program.target} failed: {type(error).__name__}: {error}"
+    found = f"{what} failed: {type(error).__name__}: {error}"
     return ProfilingError(
         ProfilingCause.TARGET_FAILED, found, "Its own messages stand above; run it by itself first."
     )

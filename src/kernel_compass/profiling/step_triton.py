@@ -7,9 +7,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kernel_compass.profiling.triton_source import stuck
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.step_capture import LAUNCH_OPTIONS
 
@@ -24,6 +25,8 @@ class TritonLaunch:
     config: Config
     arguments: Mapping[str, Any]
     choices: tuple[Config, ...] = ()
+    tied: tuple[str, ...] = ()
+    """Meta-parameters that its grid does not follow, and would have to."""
 
 
 def function_of(kernel: Any) -> Any:
@@ -134,9 +137,7 @@ def _tuned(run: Any, around: Callable[..., Any], depth: _Depth) -> Any:
         def told() -> TritonLaunch:
             """Known once it ran: which configuration was chosen."""
             last = tuning.last or _launch(self, args, given, grid)
-            return TritonLaunch(
-                last.function, last.grid, last.config, last.arguments, tuning.choices
-            )
+            return replace(last, choices=tuning.choices)
 
         return around(_Later(_launch(self, args, given, grid), told), go)
 
@@ -176,6 +177,7 @@ def _launch(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid:
         grid=_grid(grid, bound),
         config=config,
         arguments={name: value for name, value in bound.items() if name not in meta},
+        tied=tuple(sorted(stuck(function, grid, bound) & config.keys())),
     )
 
 

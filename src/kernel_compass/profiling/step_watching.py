@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_compass.profiling import step_patches as patches
+from kernel_compass.profiling.step_inputs import HELD, CallState, Spread, StepInput, copies
 from kernel_compass.profiling.step_lines import Lines
-from kernel_compass.profiling.step_tensors import bytes_of, copied
+from kernel_compass.profiling.step_tensors import bytes_of
 from kernel_compass.records.step_capture import NotHandled
 
 MOST_COPIED = 2 << 30
@@ -25,37 +26,6 @@ MOST_COPIED = 2 << 30
 _CHILDREN = frozenset(
     {"os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"}
 )
-
-
-@dataclass(frozen=True)
-class CallState:
-    """What of torch's state around a call decides what the call does."""
-
-    grad: bool
-    inference: bool
-    autocast: tuple[tuple[str, Any], ...]
-    """Device and type where it is on."""
-
-    @classmethod
-    def now(cls, torch: Any) -> CallState:
-        """That of this thread."""
-        on = [d for d in ("cuda", "cpu") if torch.is_autocast_enabled(d)]
-        return cls(
-            grad=torch.is_grad_enabled(),
-            inference=torch.is_inference_mode_enabled(),
-            autocast=tuple((device, torch.get_autocast_dtype(device)) for device in on),
-        )
-
-    @contextmanager
-    def restored(self, torch: Any) -> Iterator[None]:
-        """The state again."""
-        with ExitStack() as stack:
-            if self.inference:
-                stack.enter_context(torch.inference_mode())
-            stack.enter_context(torch.set_grad_enabled(self.grad))
-            for device, dtype in self.autocast:
-                stack.enter_context(torch.autocast(device, dtype=dtype))
-            yield
 
 
 @dataclass
@@ -71,6 +41,8 @@ class Called:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     state: CallState | None = None
+    earlier: Spread = field(default_factory=lambda: Spread(0))
+    """Calls before the last: what they were given."""
     in_graph: bool = False
     """Whether it was called while a CUDA graph was captured."""
     notes: list[str] = field(default_factory=list)
@@ -83,10 +55,18 @@ class Watcher:
         torch: the module.
         lines: finds the user's lines.
         functions: those that the program compiles.
+        earlier: calls before the last whose arguments are kept as well.
     """
 
-    def __init__(self, torch: Any, lines: Lines, functions: patches.CompiledFunctions) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        lines: Lines,
+        functions: patches.CompiledFunctions,
+        earlier: int = 0,
+    ) -> None:
         self._torch, self._lines, self._functions = torch, lines, functions
+        self._earlier = earlier
         self._local = threading.local()
         self._found: dict[int, Called] = {}
         self._on = False
@@ -138,7 +118,8 @@ class Watcher:
         depth = getattr(self._local, "depth", 0)
         if depth or not self._watched():
             return go()
-        found = self._found.setdefault(id(key), Called(key, call, is_module))
+        made = Called(key, call, is_module, earlier=Spread(self._earlier))
+        found = self._found.setdefault(id(key), made)
         self._keep(found, args, kwargs)
         self._local.depth = 1
         start = time.perf_counter()
@@ -164,12 +145,17 @@ class Watcher:
         found.state = CallState.now(torch)
         found.notes.clear()
         tensors = list(_tensors(torch, (args, kwargs)))
-        if bytes_of(tensors) > MOST_COPIED:
+        size = bytes_of(tensors)
+        if size > MOST_COPIED:
             found.notes.append("its arguments are too large to copy: the program's own are used")
             found.args, found.kwargs = args, kwargs
             return
         with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
-            found.args, found.kwargs = _copy(torch, args), _copy(torch, kwargs)
+            found.args, found.kwargs = copies(torch, args), copies(torch, kwargs)
+        if size > MOST_COPIED / (1 + HELD * self._earlier):
+            return
+        name = f"call {found.calls + 1:,}"
+        found.earlier.offer(found.calls, StepInput(name, found.args, found.kwargs, found.state))
 
     def _replay(self, graph: Any, go: Callable[[], Any]) -> Any:
         if self._watched():
@@ -212,19 +198,6 @@ def _tensors(torch: Any, value: Any) -> Iterator[Any]:
     elif isinstance(value, dict):
         for one in value.values():
             yield from _tensors(torch, one)
-
-
-def _copy(torch: Any, value: Any) -> Any:
-    """Copies of tensors in plain lists, tuples and dicts; of everything else the same object."""
-    if isinstance(value, torch.nn.Parameter):
-        return value
-    if isinstance(value, torch.Tensor):
-        return value if value.grad_fn is not None else copied(torch, value)
-    if type(value) is list or type(value) is tuple:
-        return type(value)(_copy(torch, one) for one in value)
-    if type(value) is dict:
-        return {key: _copy(torch, one) for key, one in value.items()}
-    return value
 
 
 def others_as_often(found: Sequence[Called], chosen: Called) -> list[str]:

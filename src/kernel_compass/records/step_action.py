@@ -94,6 +94,8 @@ class StepProposal:
     added_bytes: int = 0
     preconditions: tuple[str, ...] = ()
     """What has to hold, each checked before it is tried."""
+    finer: int = 0
+    """Implementations of a smaller error that are tried where outputs refuse this one."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class StepTrial:
     outputs: tuple[OutputError, ...] = ()
     """With all changes on, against the untouched program."""
     added_bytes: int = 0
+    inputs: int = 1
+    """That outputs were compared on."""
 
     @property
     def saved_us(self) -> float | None:
@@ -152,6 +156,8 @@ class StepEntry:
     """Of the step."""
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of installed packages that the step goes through: the same for them."""
 
     @property
     def reference(self) -> str:

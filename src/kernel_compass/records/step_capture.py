@@ -100,6 +100,9 @@ class StepLaunch:
     """Where it is launched."""
     module: str | None = None
     region: int | None = None
+    tied: tuple[str, ...] = ()
+    """Meta-parameters that stay: the grid would have to follow them, and is given as numbers, or by
+    a function that does not read them."""
 
 
 class RegionKind(StrEnum):
@@ -187,9 +190,11 @@ class StepCapture:
     not_handled: tuple[NotHandled, ...] = ()
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of the program's own files."""
+    """SHA-256 of the program's own files, and of those elsewhere that the step goes through."""
     modules: Mapping[str, str] = field(default_factory=dict)
     """Class of each of the step's modules, by qualified name (empty = the step's own):
     `model.py:DecoderBlock`, as `StepTarget.module_class` names it."""
     inside: tuple[StepOp, ...] = ()
     """Operators of compiled regions, as a call without compiling has them; numbered as they ran."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of installed packages that the step goes through, but torch and Triton."""

@@ -130,6 +130,8 @@ class StepTried:
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
     notes: tuple[str, ...] = ()
+    inputs: int = 1
+    """That outputs were compared on."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class StepSampled:
     detail: str = ""
     outputs: tuple[OutputError, ...] = ()
     added_bytes: int = 0
+    inputs: int = 1
+    """That outputs were compared on."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,16 @@ class ConfigTime:
     time_us: float | None
     """`None` = it does not run, or its results are wrong."""
     detail: str = ""
+
+
+@dataclass(frozen=True)
+class ProductChoice:
+    """An implementation that a study of a product alone found faster than the product."""
+
+    candidate: Candidate
+    speedups: Mapping[str, Interval] = field(default_factory=dict)
+    """By regime."""
+    added_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,17 @@ class ProductFound:
     """By regime."""
     added_bytes: int | None = None
     detail: str = ""
+    finer: tuple[ProductChoice, ...] = ()
+    """The fastest of each smaller error, the largest first: for where the step's outputs refuse
+    what was accepted."""
+
+    @property
+    def choices(self) -> tuple[ProductChoice, ...]:
+        """All, in the order in which they are tried."""
+        if self.candidate is None:
+            return ()
+        first = ProductChoice(self.candidate, self.speedups, self.added_bytes)
+        return (first, *self.finer)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+MOST_INPUTS = 64
+"""Of a step: each is called three times at every look at its outputs."""
+
 
 class ProgramKind(StrEnum):
     """How a program is started."""
@@ -27,6 +30,9 @@ class Program:
     """A file, a module's name, or `FILE:FUNCTION`."""
     arguments: tuple[str, ...] = ()
     """What the program finds in `sys.argv` behind its own name."""
+    inputs: str = ""
+    """What its step's outputs are compared on: `FILE:FUNCTION`, which yields the arguments of
+    calls, or how many of the program's own; empty = the captured call alone."""
 
     @property
     def file(self) -> str | None:
@@ -39,3 +45,13 @@ class Program:
     def function(self) -> str | None:
         """Of an entry."""
         return self.target.rpartition(":")[2] if self.kind is ProgramKind.ENTRY else None
+
+    @property
+    def inputs_file(self) -> str | None:
+        """The file of the function that yields inputs."""
+        return self.inputs.rpartition(":")[0] if ":" in self.inputs else None
+
+    @property
+    def own_inputs(self) -> int:
+        """How many of the program's own calls outputs are compared on; the last one is of them."""
+        return int(self.inputs) if self.inputs.isdecimal() else 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kernel_compass.records.comparison import Interval
 from kernel_compass.records.selection import Selected
@@ -24,6 +25,8 @@ class StepFinal:
     processes: int = 0
     trials: tuple[int, ...] = ()
     """Of the changes that were on."""
+    inputs: int = 1
+    """That outputs were compared on."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class StepStudy:
     """Before anything was changed, as captured."""
     step: str = ""
     notes: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the files that the step goes through, as it was captured."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of installed packages that it goes through."""
 
     @property
     def kept(self) -> tuple[StepTrial, ...]:

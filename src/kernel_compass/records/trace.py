@@ -98,6 +98,21 @@ class GpuEvent:
         return self.call is not None and self.call.launches_graph
 
 
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """A range of the CPU that a profiler, or a server, puts around a step."""
+
+    name: str
+    """`ProfilerStep#7`, `execute_context_0(0)_generation_16(16)`."""
+    start_us: float
+    duration_us: float
+
+    @property
+    def end_us(self) -> float:
+        """When the CPU was through with it."""
+        return self.start_us + self.duration_us
+
+
 @dataclass(frozen=True)
 class Trace:
     """One process's timeline, its GPU events in order of their start."""
@@ -108,8 +123,10 @@ class Trace:
     events: tuple[GpuEvent, ...]
     calls: Mapping[str, tuple[float, ...]]
     """Durations of the calls that hand over work, by their name, launches or not."""
-    steps_us: tuple[float, ...] = ()
-    """Durations of the annotations `ProfilerStep#N`, in order."""
+    steps: tuple[StepMark, ...] = ()
+    """The annotations `ProfilerStep#N`, in order."""
+    iterations: tuple[StepMark, ...] = ()
+    """A server's own, around each call of its model, in order."""
     overhead_us: float = 0.0
     """CPU time that the profiler says it took itself."""
     cpu_events: int = 0
@@ -118,3 +135,8 @@ class Trace:
     name: str | None = None
     """What tells this process from others: `rank 3 of 8`, `[TP01]`."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def steps_us(self) -> tuple[float, ...]:
+        """Durations of the annotations `ProfilerStep#N`, in order."""
+        return tuple(one.duration_us for one in self.steps)

@@ -129,7 +129,7 @@ def _final(study: StepStudy) -> list[str]:
             f"{duration_text(final.before_us)} -> {duration_text(final.after_us)}"
         )
     if final.outputs:
-        rows.append(f"  outputs: {_errors(final.outputs)}")
+        rows.append(f"  outputs, {_on(final.inputs)}: {_errors(final.outputs)}")
     if final.added_bytes:
         rows.append(f"  memory: {bytes_text(final.added_bytes)} more")
     return [*rows, ""]
@@ -145,7 +145,7 @@ def _kept(study: StepStudy) -> list[str]:
         rows.append(f"    {_measured(trial)}{part}")
         rows.append(f"    foretold: {_prediction(trial.proposal)}")
         if trial.outputs:
-            rows.append(f"    outputs: {_errors(trial.outputs)}")
+            rows.append(f"    outputs, {_on(trial.inputs)}: {_errors(trial.outputs)}")
         if trial.added_bytes:
             rows.append(f"    memory: {bytes_text(trial.added_bytes)} more")
         lost = vanished(trial)
@@ -205,6 +205,10 @@ def _prediction(proposal: StepProposal) -> str:
     speedup = "" if proposal.part_speedup is None else f", {proposal.part_speedup:.2f}x there"
     saves = duration_text(max(proposal.saves_us, 0.0))
     return f"saves {saves} a step; it touches {part}{speedup}"
+
+
+def _on(inputs: int) -> str:
+    return "on one input" if inputs == 1 else f"on each of {inputs} inputs"
 
 
 def _errors(outputs: Sequence[OutputError]) -> str:

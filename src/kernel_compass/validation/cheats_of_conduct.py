@@ -76,6 +76,32 @@ def _calls_baseline(torch: Any, problem: SelfTestProblem) -> Function:
     return lambda x, w: problem.baseline({"x": x, "w": w}) * 1.0
 
 
+def _adds_nothing(torch: Any, problem: SelfTestProblem) -> Function:
+    return lambda x, w: torch.softmax(x @ w, -1) + 0
+
+
+def _spells_it_otherwise(torch: Any, problem: SelfTestProblem) -> Function:
+    def function(x: Any, w: Any) -> Any:
+        made = torch.nn.functional.softmax(torch.einsum("bmk,kn->bmn", x, w.clone()), dim=2)
+        out = torch.empty_like(made)
+        for index, one in enumerate(made):
+            out[index] = one
+        return out
+
+    return function
+
+
+def _in_a_thread(torch: Any, problem: SelfTestProblem) -> Function:
+    def function(x: Any, w: Any) -> Any:
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(torch.softmax(x @ w, -1)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    return function
+
+
 def _edits_reference(torch: Any, problem: SelfTestProblem) -> Function:
     def function(x: Any, w: Any) -> Any:
         SelfTestProblem.exact = (
@@ -163,6 +189,17 @@ CONDUCT_CHEATS: tuple[Cheat, ...] = (
     ),
     Cheat("falls back to the baseline", _falls_back, reasons(Reason.BASELINE_IN_DISGUISE)),
     Cheat("calls the baseline", _calls_baseline, reasons(Reason.BASELINE_IN_DISGUISE)),
+    Cheat("adds nothing to the baseline", _adds_nothing, reasons(Reason.BASELINE_IN_DISGUISE)),
+    Cheat(
+        "spells the baseline otherwise",
+        _spells_it_otherwise,
+        reasons(Reason.BASELINE_IN_DISGUISE),
+    ),
+    Cheat(  # on a GPU, another thread launches on a stream of its own
+        "calls the baseline in a thread",
+        _in_a_thread,
+        reasons(Reason.BASELINE_IN_DISGUISE, Reason.SIDE_STREAM),
+    ),
     Cheat("edits the reference", _edits_reference, reasons(Reason.PATCHED), undo=_unedit_reference),
     Cheat("changes the default dtype", _changes_dtype, reasons(Reason.CHANGES_STATE)),
     Cheat("changes matmul precision", _changes_flags, reasons(Reason.CHANGES_STATE)),

@@ -32,6 +32,30 @@ def _one_buffer(torch: Any, problem: SelfTestProblem) -> Function:
     return function
 
 
+def _buffers_in_turns(torch: Any, problem: SelfTestProblem) -> Function:
+    right, kept, calls = honest(torch, problem), {}, [0]
+
+    def function(x: Any, w: Any) -> Any:
+        found = right(x, w)
+        calls[0] += 1
+        key = (found.shape, calls[0] % _BUFFERS)
+        return kept.setdefault(key, torch.empty_like(found)).copy_(found)
+
+    return function
+
+
+def _into_the_last_operand(torch: Any, problem: SelfTestProblem) -> Function:
+    """Scratch memory that is the caller's: an operand of the call before."""
+    right, kept = honest(torch, problem), {}
+
+    def function(x: Any, w: Any) -> Any:
+        memory = kept.get(x.shape)
+        kept[x.shape] = torch.from_dlpack(x)
+        return right(x if memory is None else memory.copy_(x), w)
+
+    return function
+
+
 def _cached_by(key_of: Callable[[Any], Any]) -> Callable[[Any, Any], Function]:
     def make(torch: Any, problem: SelfTestProblem) -> Function:
         right, kept = honest(torch, problem), {}
@@ -128,6 +152,7 @@ def _every_fiftieth(torch: Any, problem: SelfTestProblem) -> Function:
 
 
 _NINETY = 90
+_BUFFERS = 7
 _LATER = reasons(Reason.NOT_REPEATABLE, Reason.STALE_RESULT)
 _WRONG = reasons(Reason.WRONG_RESULT)
 _STALE = reasons(Reason.STALE_RESULT, Reason.CACHES_BY_IDENTITY)
@@ -135,6 +160,12 @@ _STALE = reasons(Reason.STALE_RESULT, Reason.CACHES_BY_IDENTITY)
 MEMORY_CHEATS: tuple[Cheat, ...] = (
     Cheat("returns a stale buffer", _stale_buffer, _STALE),
     Cheat("hands out one buffer again and again", _one_buffer, _STALE),
+    Cheat("hands out a few buffers in turns", _buffers_in_turns, reasons(Reason.STALE_RESULT)),
+    Cheat(
+        "takes the last operand's memory",
+        _into_the_last_operand,
+        reasons(Reason.CHANGES_INPUTS),
+    ),
     Cheat("caches by the tensor's identity", _cached_by(id), _STALE),
     Cheat("caches by address", _cached_by(lambda t: t.data_ptr()), _STALE),
     Cheat(

@@ -1,9 +1,9 @@
 """More cheats to name: results kept by contents, looks at the judge, state left behind.
 
-Beyond a judge in the candidate's own process, and not staged: code that undoes `sealing` or the
-audit hook because it knows them, handlers of `atexit` (they run after the verdict is sent), answers
-kept only after more calls than the judge makes, and another program that the candidate talks to
-without starting it. What is confirmed is therefore confirmed in fresh processes.
+Beyond a judge in the candidate's own process, and not staged: code that undoes the audit hook or a
+dispatch mode because it knows them, handlers of `atexit` (they run after the verdict is sent),
+answers kept only after more calls than the judge makes, and another program that the candidate
+talks to without starting it. What is confirmed is therefore confirmed in fresh processes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,40 @@ def _from_frames(torch: Any, problem: SelfTestProblem) -> Function:
                     return found.values[0].float()
             frame = frame.f_back
         return honest(torch, problem)(x, w)
+
+    return function
+
+
+def _from_a_traceback(torch: Any, problem: SelfTestProblem) -> Function:
+    def function(x: Any, w: Any) -> Any:
+        try:
+            raise ValueError
+        except ValueError as error:
+            frame: Any = error.__traceback__.tb_frame  # type: ignore[union-attr]
+        while frame is not None:
+            draw = frame.f_locals.get("draw")
+            if draw is not None:
+                with draw.sealed.opened() as expected:
+                    return expected.values[0].float()
+            frame = frame.f_back
+        return honest(torch, problem)(x, w)
+
+    return function
+
+
+def _while_nobody_watches(torch: Any, problem: SelfTestProblem) -> Function:
+    """Remembers by all contents, unless something looks at its operations or functions."""
+    right, kept = honest(torch, problem), {}
+
+    def function(x: Any, w: Any) -> Any:
+        modes = torch._C._len_torch_dispatch_stack()
+        if modes or sys.getprofile() or sys.gettrace():
+            return right(x, w)
+        key = (x.shape, _content(x), _content(w))
+        if key not in kept:
+            time.sleep(_A_LARGER_KERNEL_S)
+            kept[key] = right(x, w)
+        return kept[key].clone()
 
     return function
 
@@ -188,6 +223,7 @@ def _nothing(*_: Any) -> None:
 
 
 _NO_WORK = frozenset([Reason.NO_WORK, Reason.STALE_RESULT, Reason.CACHES_BY_IDENTITY])
+_A_LARGER_KERNEL_S = 0.002
 _LOOKS = frozenset([Reason.LOOKS_AT_THE_JUDGE])
 
 PROCESS_CHEATS: tuple[Cheat, ...] = (
@@ -204,6 +240,12 @@ PROCESS_CHEATS: tuple[Cheat, ...] = (
     ),
     Cheat("replays after thirty calls", _replays_later, _NO_WORK | {Reason.NOT_REPEATABLE}),
     Cheat("finds the answer in frames", _from_frames, _LOOKS),
+    Cheat("finds the answer by a traceback", _from_a_traceback, _LOOKS),
+    Cheat(
+        "remembers while nobody watches",
+        _while_nobody_watches,
+        frozenset([Reason.NO_WORK]),
+    ),
     Cheat("finds the answer among all objects", _from_the_collector, _LOOKS),
     Cheat(  # on a GPU, the pool's thread launches on a stream of its own
         "leaves the work to a pool",

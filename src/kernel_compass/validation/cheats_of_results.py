@@ -20,6 +20,20 @@ def _mutates(torch: Any, problem: SelfTestProblem) -> Function:
     return function
 
 
+def _puts_back(torch: Any, problem: SelfTestProblem) -> Function:
+    """Uses an operand as its scratch memory, through an alias that torch does not count."""
+    right = honest(torch, problem)
+
+    def function(x: Any, w: Any) -> Any:
+        kept, alias = x.clone(), torch.from_dlpack(x)
+        alias.copy_(x.flip(-1))
+        found = right(alias.flip(-1), w)
+        alias.copy_(kept)
+        return found
+
+    return function
+
+
 def _lazy(torch: Any, problem: SelfTestProblem) -> Function:
     right = honest(torch, problem)
 
@@ -91,6 +105,18 @@ def _writes_outside(torch: Any, problem: SelfTestProblem) -> Function:
     return function
 
 
+def _writes_far_outside(torch: Any, problem: SelfTestProblem) -> Function:
+    right = honest(torch, problem)
+
+    def function(x: Any, w: Any) -> Any:
+        place = x.storage_offset() + x.numel() + _FAR
+        if place < x.untyped_storage().nbytes() // x.element_size():
+            torch.as_strided(x, (1,), (1,), place).zero_()
+        return right(x, w)
+
+    return function
+
+
 def _low_precision(torch: Any, problem: SelfTestProblem) -> Function:
     right = honest(torch, problem)
     return lambda x, w: right(x.bfloat16(), w.bfloat16()).float()
@@ -133,17 +159,31 @@ def _only_this_shape(torch: Any, problem: SelfTestProblem) -> Function:
 
 
 _WRONG = reasons(Reason.WRONG_RESULT)
+_FAR = 1500
+"""Numbers beside an operand: further than a page."""
 
 RESULT_CHEATS: tuple[Cheat, ...] = (
     Cheat("returns zeros", changed(lambda t, y, x, w: y * 0), _WRONG),
     Cheat("returns the mean", changed(lambda t, y, x, w: t.full_like(y, y.mean())), _WRONG),
     Cheat("returns its first input", changed(lambda t, y, x, w: x), reasons(Reason.WRONG_SHAPE)),
     Cheat("mutates its inputs", _mutates, reasons(Reason.CHANGES_INPUTS)),
+    Cheat("puts its inputs back", _puts_back, reasons(Reason.CHANGES_INPUTS)),
     Cheat("returns a lazy tensor", _lazy, reasons(Reason.LAZY_RESULT)),
+    Cheat(
+        "returns no values",
+        changed(lambda t, y, x, w: y.to("meta")),
+        reasons(Reason.WRONG_SHAPE),
+    ),
+    Cheat(
+        "returns what is made when it is looked at",
+        changed(lambda t, y, x, w: t._neg_view(y.neg())),
+        reasons(Reason.LAZY_RESULT),
+    ),
     Cheat("leaves the tail unwritten", _partial, reasons(Reason.PARTIAL_RESULT)),
     Cheat("races", _race, reasons(Reason.NOT_REPEATABLE)),
     Cheat("reads outside", _reads_outside, reasons(Reason.READS_OUTSIDE)),
     Cheat("writes outside", _writes_outside, reasons(Reason.WRITES_OUTSIDE)),
+    Cheat("writes far outside", _writes_far_outside, reasons(Reason.WRITES_OUTSIDE)),
     Cheat("computes in lower precision", _low_precision, reasons(Reason.LOW_PRECISION)),
     Cheat(
         "computes in half precision",

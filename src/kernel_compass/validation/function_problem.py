@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from kernel_compass.errors import UsageError
 from kernel_compass.records.problem import ERROR_BUDGET_PCT, ProblemWorkload
 from kernel_compass.validation import output_gate
-from kernel_compass.validation.judge_contracts import GateFinding, Tensors
+from kernel_compass.validation.domain import Steps, steps
+from kernel_compass.validation.judge_contracts import Change, GateFinding, Tensors
 from kernel_compass.validation.op_record import has_products
-from kernel_compass.validation.sensitivity import TF32, noise_of, noise_of_changed, undecided_places
+from kernel_compass.validation.sensitivity import (
+    NO_NOISE,
+    TF32,
+    Noise,
+    Rounded,
+    undecided_places,
+)
 
 FEW_OUTPUTS = 64
 """The baseline's error on fewer is no measure of what rounding costs."""
 SHORT = ("bfloat16", "float16")
+_ONE_ROUNDING = 1.0 / 16
+"""Of a type's spacing: with `sensitivity.UNITS` and the gate's factor, half of it, which is the
+most that one rounding does."""
 MOST_VARIANTS = 4
 """Other workloads that a candidate is tried at beside its own."""
 
@@ -82,39 +94,68 @@ class FunctionProblem:
         return self._functions.inputs(dict(workload.values), generator)
 
     def expected(
-        self, _workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+        self, _workload: ProblemWorkload, inputs: Tensors, change: Change | None = None
     ) -> output_gate.Reference | None:
         """The reference in float64, beside what rounding costs the baseline."""
+        merges = False
+        if change is not None:
+            own, now = self._steps(change.own), self._steps(inputs)
+            if now.breaks_more(own):
+                return None
+            merges = now.merges_more(own)
         exact = self._outputs(self.exact(inputs), "reference")
         ours = self._outputs(self.baseline(inputs), "baseline")
         self._agree(exact, ours)
         places = undecided_places(
             self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
         )
+        if merges:
+            places = tuple(
+                None if one.dtype.is_floating_point else self._torch.ones_like(one).bool()
+                for one in exact
+            )
         if self._products is None:
             self._products = has_products(self._torch, lambda: self.baseline(inputs))
-        again = (
+        rounded = Rounded(
             self._torch,
             lambda changed: self._outputs(self.exact(changed), ""),
+            lambda changed: self._outputs(self.baseline(changed), ""),
             inputs,
             exact,
         )
-        noise: float | None = 0.0
-        if slack is not None:
-            noise = noise_of_changed(*again, slack, self._rounding())
+        noise: Noise | None = NO_NOISE
+        if change is not None:
+            noise = rounded.noise_of_changed(change.far, change.slack, self._rounding(inputs))
         elif any(one.numel() < FEW_OUTPUTS for one in exact):
-            noise = noise_of(*again)
+            noise = rounded.noise()
         if noise is None:
             return None
         may_use_tf32 = self._products and not self._on_cpu
         return output_gate.reference(exact, ours, self._budget, places, may_use_tf32, noise)
 
-    def _rounding(self) -> dict[str, float]:
-        """Of operands on their way into products; 16-bit ones may be scaled, and rounded again."""
+    def _steps(self, inputs: Tensors) -> Steps:
+        return steps(self._torch, lambda: self._outputs(self.exact(inputs), "reference"))
+
+    def _rounding(self, inputs: Tensors) -> dict[str, float]:
+        """Of operands on their way into products; 16-bit ones may be scaled, and rounded again.
+
+        Else of 16-bit ones where several are as the largest: their sum may be stored before it is
+        used, as a residual.
+        """
         if not self._products:
-            return {}
+            return self._stored_sums(inputs)
         finest = {name: self._torch.finfo(getattr(self._torch, name)).eps for name in SHORT}
         return finest if self._on_cpu else {**finest, "float32": TF32}
+
+    def _stored_sums(self, inputs: Tensors) -> dict[str, float]:
+        found = {}
+        for kind in SHORT:
+            dtype = getattr(self._torch, kind)
+            ones = [one for one in inputs.values() if getattr(one, "dtype", None) == dtype]
+            shapes = Counter(tuple(one.shape) for one in ones)
+            if ones and shapes[max(shapes, key=prod)] > 1:
+                found[kind] = _ONE_ROUNDING * self._torch.finfo(dtype).eps
+        return found
 
     def exact(self, inputs: Tensors) -> Any:
         """The reference's outputs."""

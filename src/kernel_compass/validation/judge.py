@@ -27,6 +27,7 @@ from kernel_compass.validation.judge_honest import is_new, leaves_nothing
 from kernel_compass.validation.judge_later import stays_right
 from kernel_compass.validation.judge_repeats import keeps_inside, repeats
 from kernel_compass.validation.judge_session import Rejected, Session
+from kernel_compass.validation.judge_times import takes_as_long_again
 from kernel_compass.validation.watch import Watch
 
 
@@ -74,6 +75,7 @@ def _judge_built(session: Session, runner: Runner, declared_baseline: bool) -> N
     keeps_inside(session, runner)
     right_elsewhere(session, runner)
     right_with_other_data(session, runner)
+    takes_as_long_again(session, runner)
     if not declared_baseline:
         is_new(session, runner)
     leaves_nothing(session, runner)

@@ -38,6 +38,19 @@ class GateFinding:
     format_error_pct: float | None = None
 
 
+@dataclass(frozen=True)
+class Change:
+    """How inputs differ from what a problem draws; what rounding makes of them is looked at."""
+
+    far: bool
+    """So far that rounding may decide the result, and operands that are rounded on their way into
+    products count; else the problem's own allowance holds on the whole."""
+    slack: float = 0.0
+    """The relative error, beside the baseline's, that honest kernels may make with them."""
+    own: Tensors = field(default_factory=dict)
+    """What they were made from, as the problem draws them."""
+
+
 class JudgedProblem(Protocol):
     """A problem in the process that judges."""
 
@@ -56,19 +69,17 @@ class JudgedProblem(Protocol):
         """Fresh random inputs, the same for the same seed."""
 
     def expected(
-        self, workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+        self, workload: ProblemWorkload, inputs: Tensors, change: Change | None = None
     ) -> Any:
         """What `gate` compares with: computed in float64, before the candidate sees the inputs.
 
         Args:
             workload: its sizes.
             inputs: drawn by `inputs`, or changed.
-            slack: of inputs that were changed into others than the problem draws: the relative
-                error, beside the baseline's, that honest kernels may make with them. What rounding
-                the inputs does to the result is looked at as well.
+            change: of inputs that are none of the problem's own.
 
         Returns:
-            `None` where the changed inputs tell nothing: rounding alone makes another result.
+            `None` where inputs far off tell nothing: rounding alone makes another result.
         """
 
     def gate(self, outputs: Sequence[Any], expected: Any) -> GateFinding:

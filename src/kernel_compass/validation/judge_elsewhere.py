@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.found import Found
 from kernel_compass.validation.guards import guard_all
 from kernel_compass.validation.in_place import is_data, scaled, shifted
-from kernel_compass.validation.judge_contracts import Runner
+from kernel_compass.validation.judge_contracts import Change, Runner
 from kernel_compass.validation.judge_session import NAN_BYTE, ZERO_BYTE, Draw, Rejected, Session
 from kernel_compass.validation.outputs import flat
 
@@ -39,8 +38,7 @@ class _Changed:
     what: str
     """`With inputs 4 times as large`."""
     inputs: dict[str, Any]
-    slack: float | None = None
-    """See `JudgedProblem.expected`; `None` = the problem's own allowance holds."""
+    change: Change
 
 
 def right_elsewhere(session: Session, runner: Runner) -> None:
@@ -51,11 +49,11 @@ def right_elsewhere(session: Session, runner: Runner) -> None:
         try:
             outputs = session.called(runner, given)
         except Rejected as no:
-            raise _rejected_at(variant, no.detail) from no
+            raise _elsewhere(session, runner, f"At {variant.name}: {no.detail}") from no
         session.untouched(draw, given, guards)
         finding = draw.gate(outputs)
         if finding.reason is not None:
-            raise _rejected_at(variant, finding.detail)
+            raise _elsewhere(session, runner, f"At {variant.name}: {finding.detail}")
 
 
 def right_with_other_data(session: Session, runner: Runner) -> None:
@@ -64,13 +62,13 @@ def right_with_other_data(session: Session, runner: Runner) -> None:
     Only where the baseline is right, and where rounding the operands does not decide the result.
     """
     for changed in _changes(session):
-        draw = _draw(session, changed)
+        draw = session.of_changed(session.workload, changed.inputs, changed.change)
         if draw is None or not _baseline_is_right(session, draw):
             continue
         given, _ = guard_all(session.torch, draw.inputs, NAN_BYTE)
         finding = draw.gate(session.called(runner, given))
         if finding.reason is not None:
-            raise Rejected(Reason.WRONG_ELSEWHERE, f"{changed.what}: {finding.detail}")
+            raise _elsewhere(session, runner, f"{changed.what}: {finding.detail}")
 
 
 def _changes(session: Session) -> Iterator[_Changed]:
@@ -79,11 +77,13 @@ def _changes(session: Session) -> Iterator[_Changed]:
     for scale in SCALES:
         others = {name: scaled(value, scale) for name, value in data.items()}
         if others:
-            yield _Changed(f"With inputs {scale:g} times as large", {**inputs, **others})
+            what = f"With inputs {scale:g} times as large"
+            yield _Changed(what, {**inputs, **others}, Change(far=False, own=inputs))
     wide = {name: value for name, value in data.items() if _kind(value) in WIDE}
     for scale, slack in FAR_SCALES.items() if wide else ():
         others = {name: scaled(value, scale) for name, value in wide.items()}
-        yield _Changed(f"With inputs {scale:g} times as large", {**inputs, **others}, slack)
+        what = f"With inputs {scale:g} times as large"
+        yield _Changed(what, {**inputs, **others}, Change(far=True, slack=slack, own=inputs))
     far = {name: value for name, value in data.items() if _kind(value) in DEVIATIONS}
     if far:
         name = max(far, key=lambda one: int(far[one].numel()))
@@ -99,13 +99,8 @@ def _far_from_zero(inputs: dict[str, Any], name: str) -> _Changed:
     amount = deviations * float(known.std()) * (-1.0 if mean < 0 and float(known.max()) <= 0 else 1)
     moved = {**inputs, name: shifted(value, amount)}
     slack = STABLE * deviations * UNIT.get(kind, 2.0**-24)
-    return _Changed(f"With {name} moved {deviations:g} deviations from zero", moved, slack)
-
-
-def _draw(session: Session, changed: _Changed) -> Draw | None:
-    if changed.slack is None:
-        return session.of(session.workload, changed.inputs)
-    return session.of_changed(session.workload, changed.inputs, changed.slack)
+    what = f"With {name} moved {deviations:g} deviations from zero"
+    return _Changed(what, moved, Change(far=True, slack=slack, own=inputs))
 
 
 def _baseline_is_right(session: Session, draw: Draw) -> bool:
@@ -118,5 +113,17 @@ def _kind(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _rejected_at(variant: ProblemWorkload, detail: str) -> Rejected:
-    return Rejected(Reason.WRONG_ELSEWHERE, f"At {variant.name}: {detail}")
+def _elsewhere(session: Session, runner: Runner, found: str) -> Rejected:
+    """Wrong elsewhere; or everywhere, since some call that was the first of its kind by chance."""
+    for draw in session.draws[:2]:
+        given, _ = guard_all(session.torch, draw.inputs, NAN_BYTE)
+        outputs = session.called(runner, given)
+        finding = draw.gate(outputs)
+        if finding.reason is None:
+            continue
+        if any(other.gate(outputs).reason is None for other in session.draws if other is not draw):
+            said = "Right at first; at a later call the result of other contents"
+            return Rejected(Reason.STALE_RESULT, f"{said}: {finding.detail}")
+        said = f"Right at first, wrong at a later call: {finding.detail}"
+        return Rejected(Reason.NOT_REPEATABLE, said)
+    return Rejected(Reason.WRONG_ELSEWHERE, found)

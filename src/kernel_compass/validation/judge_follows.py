@@ -19,7 +19,7 @@ ROUNDS = 2
 
 def follows(session: Session, runner: Runner) -> None:
     """Results follow inputs that are changed in place, under the same objects and addresses."""
-    given, _ = guard_all(session.torch, session.draws[1].inputs, NAN_BYTE)
+    given, guards = guard_all(session.torch, session.draws[1].inputs, NAN_BYTE, shown=False)
     state = session.prepared(runner, given)
     before = [o.clone() for o in session.ran(runner, state, given)]
     for change in (NEW_VALUES, *REORDERINGS):
@@ -34,6 +34,7 @@ def follows(session: Session, runner: Runner) -> None:
         before = [o.clone() for o in outputs]
         if finding.reason is not None:
             _reject_unless_unclear(finding, change, is_stale)
+    session.intact(guards, NAN_BYTE)
 
 
 def _reject_unless_unclear(finding: GateFinding, change: str, is_stale: bool) -> None:
@@ -50,10 +51,11 @@ def _reject_unless_unclear(finding: GateFinding, change: str, is_stale: bool) ->
 def works_at_every_call(session: Session, runner: Runner) -> None:
     """The same contents again cost the same operations, and late results follow new ones."""
     inputs = session.problem.inputs(session.workload, secrets.randbits(30) + 1)
-    given, _ = guard_all(session.torch, inputs, NAN_BYTE)
+    given, guards = guard_all(session.torch, inputs, NAN_BYTE, shown=False)
     state = session.prepared(runner, given)
     session.ran(runner, state, given)
     saved = [_saved(session, runner, state, given) for _ in range(ROUNDS)]
+    session.intact(guards, NAN_BYTE)
     late = session.of(session.workload, given)
     finding = late.gate(session.ran(runner, state, given))
     if finding.reason is not None:

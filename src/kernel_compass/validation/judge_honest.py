@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.judge_contracts import Runner
 from kernel_compass.validation.judge_session import Rejected, Session
-from kernel_compass.validation.op_record import executes, op_list
+from kernel_compass.validation.op_record import executes
+from kernel_compass.validation.value_chain import Made, made_of
 
 
 def is_new(session: Session, runner: Runner) -> None:
-    """It does not call the baseline, nor the very operations that the baseline consists of."""
+    """It does not call the baseline, nor make its outputs by the baseline's own operations."""
     draw, problem = session.draws[1], session.problem
     given, outputs = dict(draw.inputs), []
     state = session.prepared(runner, given)
@@ -20,15 +25,48 @@ def is_new(session: Session, runner: Runner) -> None:
     used = executes(problem.functions, call)
     if used:
         raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls the problem's {used}.")
-    theirs = op_list(session.torch, lambda: problem.baseline(draw.inputs))
-    ours = op_list(session.torch, call)
+
+    theirs, ours = _made(session, runner, given, outputs)
     if theirs is None or ours is None:
-        session.unseen.append("the operations it calls could not be listed")
-    elif theirs and ours == theirs:
-        names = ", ".join(o[0] for o in ours[:4])
-        raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls what the baseline calls: {names}.")
+        session.unseen.append("the operations it calls could not be followed")
+    elif _is_copy(theirs, ours) and (
+        theirs.count == ours.count or _copies_elsewhere(session, runner)
+    ):
+        names = ", ".join(ours.last[:4])
+        raise Rejected(
+            Reason.BASELINE_IN_DISGUISE,
+            f"Its outputs are made as the baseline's are, down to {names}: the same operations on "
+            "the same operands, and beside them nothing that changes a value.",
+        )
     for one in outputs:
         session.still_right(draw, one)
+
+
+def _made(
+    session: Session, runner: Runner, given: Mapping[str, Any], outputs: list[Any]
+) -> tuple[Made | None, Made | None]:
+    """What the baseline's outputs and the candidate's are made of."""
+
+    def whole_call() -> Any:  # operands that stay may be copied when they are taken over
+        outputs.append(runner.run(session.prepared(runner, given), session.rest(given)))
+        return outputs[-1]
+
+    theirs = made_of(session.torch, given, lambda: session.problem.baseline(given))
+    return theirs, made_of(session.torch, given, whole_call, theirs)
+
+
+def _is_copy(theirs: Made, ours: Made) -> bool:
+    return bool(theirs.last) and ours.outputs == theirs.outputs
+
+
+def _copies_elsewhere(session: Session, runner: Runner) -> bool:
+    """Whether it is a copy at other sizes, too: who splits what is large may have one part here."""
+    for variant in session.problem.variants(session.workload):
+        given = session.problem.inputs(variant, secrets.randbits(30) + 1)
+        theirs, ours = _made(session, runner, given, [])
+        if theirs is not None and ours is not None and theirs.last and not _is_copy(theirs, ours):
+            return False
+    return True
 
 
 def leaves_nothing(session: Session, runner: Runner) -> None:

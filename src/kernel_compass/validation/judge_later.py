@@ -16,11 +16,13 @@ from kernel_compass.validation.guards import guard_all
 from kernel_compass.validation.in_place import NEW_VALUES
 from kernel_compass.validation.judge_contracts import Runner
 from kernel_compass.validation.judge_session import NAN_BYTE, Draw, Rejected, Session
-from kernel_compass.validation.outputs import all_same
+from kernel_compass.validation.outputs import all_same, overlap
 from kernel_compass.validation.peeking import listening
 
 MOST_GATED = 32
 """Results with other bits than before that are compared with the reference, and then fewer."""
+LARGEST_RING = 16
+"""Buffers that results are handed out from in turns, at most: that many calls after a result."""
 ONE_CHANGE_IN = 8
 """Calls between two changes of the contents, on average."""
 
@@ -38,7 +40,7 @@ class _Contents:
 
 def stays_right(session: Session, runner: Runner) -> None:
     """Many calls more, with contents that change in place now and then; all results compared."""
-    given, _ = guard_all(session.torch, session.draws[1].inputs, NAN_BYTE)
+    given, guards = guard_all(session.torch, session.draws[1].inputs, NAN_BYTE, shown=False)
     state = session.prepared(runner, given)
     contents = []
     for source in (session.draws[1], session.draws[-1]):
@@ -47,8 +49,10 @@ def stays_right(session: Session, runner: Runner) -> None:
         contents.append(_Contents(source, session.of(session.workload, given), result))
     with listening(session.audit):
         _call_on(session, runner, state, given, contents)
+        _keeps_out(session, runner, state, given, contents)
     session.looked()
     session.left_alone()
+    session.intact(guards, NAN_BYTE)
 
 
 def _call_on(
@@ -68,6 +72,30 @@ def _call_on(
                 _check(session, outputs, now, contents, number)
         if time.monotonic() > deadline:
             return
+
+
+def _keeps_out(
+    session: Session, runner: Runner, state: Any, given: dict[str, Any], contents: list[_Contents]
+) -> None:
+    """Whether a result stays the caller's, while other contents are computed."""
+    first, other = contents[0], contents[-1]
+    session.changed_in_place(given, first.source, NEW_VALUES)
+    operands = [v for v in given.values() if isinstance(v, session.torch.Tensor)]
+    made = session.once_more(runner, state, given)
+    held = [o for o in made if not any(overlap(o, one) for one in operands)]  # no view, if allowed
+    copies = [o.clone() for o in held]
+    session.changed_in_place(given, other.source, NEW_VALUES)
+    deadline = time.monotonic() + session.effort.repeat_s
+    for _ in range(LARGEST_RING):
+        session.once_more(runner, state, given)
+        if time.monotonic() > deadline:
+            break
+    if not all_same(session.torch, held, copies):
+        raise Rejected(
+            Reason.STALE_RESULT,
+            "A later call overwrote the result of an earlier one: it hands out a few buffers in "
+            "turns.",
+        )
 
 
 def _check(

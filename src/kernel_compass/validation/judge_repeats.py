@@ -14,7 +14,7 @@ from kernel_compass.validation.outputs import all_same
 def repeats(session: Session, runner: Runner) -> None:
     """The same inputs give the same result, call after call, in this process."""
     draw = session.draws[-1]
-    given, _ = guard_all(session.torch, draw.inputs, NAN_BYTE)
+    given, guards = guard_all(session.torch, draw.inputs, NAN_BYTE, shown=False)
     state = session.prepared(runner, given)
     first = [o.clone() for o in session.ran(runner, state, given)]
     deadline, differs = time.monotonic() + session.effort.repeat_s, 0
@@ -29,6 +29,7 @@ def repeats(session: Session, runner: Runner) -> None:
             differs += 1
         if time.monotonic() > deadline:
             break
+    session.untouched(draw, given, guards)
     if session.audit.handed_over:
         raise Rejected(
             Reason.NO_WORK,
@@ -42,21 +43,28 @@ def repeats(session: Session, runner: Runner) -> None:
 
 
 def keeps_inside(session: Session, runner: Runner) -> None:
-    """What lies around operands makes no difference."""
+    """What lies around operands makes no difference, and nothing is written there."""
     draw, results = session.draws[1], []
     for byte in (NAN_BYTE, ZERO_BYTE, ODD_BYTE):
         given, guards = guard_all(session.torch, draw.inputs, byte)
         results.append([o.clone() for o in session.called(runner, given)])
         session.intact(guards, byte)
+    session.inside_its_own(runner, draw)
+    session.touches_nothing(runner, draw)
     if session.leaves_gaps(runner, draw):
         raise Rejected(
             Reason.PARTIAL_RESULT,
             "Part of its output is what memory happened to hold: it is right where the memory was.",
         )
-    for other in results[1:]:
+    for byte, other in zip((ZERO_BYTE, ODD_BYTE), results[1:], strict=True):
         wrong = draw.gate(other)
-        if not all_same(session.torch, results[0], other) and wrong.reason is not None:
-            raise Rejected(
-                Reason.READS_OUTSIDE,
-                f"Its result depends on what lies beside its operands: {wrong.detail}",
-            )
+        if all_same(session.torch, results[0], other) or wrong.reason is None:
+            continue
+        given, _ = guard_all(session.torch, draw.inputs, byte)
+        if draw.gate(session.called(runner, given)).reason is None:
+            found = f"Wrong once and right the next, with the same inputs: {wrong.detail}"
+            raise Rejected(Reason.NOT_REPEATABLE, found)
+        raise Rejected(
+            Reason.READS_OUTSIDE,
+            f"Its result depends on what lies beside its operands: {wrong.detail}",
+        )

@@ -10,20 +10,22 @@ from typing import Any
 from kernel_compass.errors import NotTaken, shortened
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.records.trial import Reason
+from kernel_compass.validation.allocations import Around, filled_allocations
 from kernel_compass.validation.found import Found
-from kernel_compass.validation.guards import Guarded, guard_all
+from kernel_compass.validation.guards import Guarded, all_intact, guard_all
 from kernel_compass.validation.in_place import NEW_VALUES, REORDERINGS, silently
 from kernel_compass.validation.judge_contracts import (
+    Change,
     Effort,
     GateFinding,
     JudgedProblem,
     Machine,
     Runner,
 )
-from kernel_compass.validation.op_record import filled_allocations
 from kernel_compass.validation.outputs import all_same, flat
 from kernel_compass.validation.peeking import Audit, listening
 from kernel_compass.validation.sealing import Sealed
+from kernel_compass.validation.touching import looking_at, versions
 from kernel_compass.validation.watch import Watch
 
 NAN_BYTE, ZERO_BYTE, ODD_BYTE = 0xFF, 0x00, 0x3C
@@ -77,6 +79,8 @@ class Session:
     """In bytes, of what outputs may take."""
     copies: list[Any] = field(default_factory=list)
     """Of the last call's outputs, as they were when it returned."""
+    written: list[str] = field(default_factory=list)
+    """Operands that the last call wrote into, as torch counts it."""
     audit: Audit = field(default_factory=Audit)
 
     def drawn(self, workload: ProblemWorkload, seed: int) -> Draw:
@@ -89,10 +93,10 @@ class Session:
         return Draw(inputs, sealed, self.problem)
 
     def of_changed(
-        self, workload: ProblemWorkload, inputs: dict[str, Any], slack: float
+        self, workload: ProblemWorkload, inputs: dict[str, Any], change: Change
     ) -> Draw | None:
         """Inputs that were made into others than the problem draws; `None` = they tell nothing."""
-        expected = self.problem.expected(workload, inputs, slack)
+        expected = self.problem.expected(workload, inputs, change)
         return (
             None if expected is None else Draw(inputs, Sealed(self.torch, expected), self.problem)
         )
@@ -134,6 +138,7 @@ class Session:
             within: a context that the call runs in.
         """
         self.machine.poison(self.sizes)
+        then = versions(self.torch, given)
         self.machine.synchronize()  # operands are there, on whatever stream it reads them
         try:
             with within or nullcontext(), listening(self.audit):
@@ -142,6 +147,8 @@ class Session:
         except Exception as error:
             self.looked()
             raise rejected_for(error) from error
+        now = versions(self.torch, given)
+        self.written = [name for name, count in then.items() if now.get(name) != count]
         found = flat(self.torch, outputs)
         if not isinstance(found, Found):
             self.copies = [one.clone() for one in found]  # at once: it may still be at work
@@ -189,12 +196,35 @@ class Session:
             if is_tensor and not all_same(self.torch, [value], [given[name]]):
                 raise Rejected(Reason.CHANGES_INPUTS, f"It wrote into its input {name!r}.")
         self.intact(guards, NAN_BYTE)
+        if self.written:
+            raise _put_back(self.written[0])
+
+    def touches_nothing(self, runner: Runner, draw: Draw) -> None:
+        """Whether operands are what they were while the call runs, too."""
+        given, _ = guard_all(self.torch, draw.inputs, NAN_BYTE)
+        state = self.prepared(runner, given)
+        with looking_at(self.torch, given) as touched:
+            outputs = self.once_more(runner, state, given)
+        if touched.name is not None:
+            raise _put_back(touched.name)
+        self.still_right(draw, outputs)
 
     def intact(self, guards: Sequence[Guarded], byte: int) -> None:
         """Whether what lies beside operands still holds this byte."""
-        for one in guards:
-            if not one.intact(byte):
-                raise Rejected(Reason.WRITES_OUTSIDE, "It wrote beside one of its operands.")
+        if not all_intact(guards, byte):
+            raise Rejected(Reason.WRITES_OUTSIDE, "It wrote beside one of its operands.")
+
+    def inside_its_own(self, runner: Runner, draw: Draw) -> None:
+        """Whether it keeps inside the memory that it allocates."""
+        around = Around(self.torch, ODD_BYTE)
+        given, _ = guard_all(self.torch, draw.inputs, NAN_BYTE)
+        try:
+            self.ran(runner, self.prepared(runner, given), given, filled_allocations(0.0, around))
+        except Rejected as no:
+            if no.reason is not Reason.RAISED:  # memory that it may not resize, say
+                raise
+        if not all_intact(around.guards, ODD_BYTE):
+            raise Rejected(Reason.WRITES_OUTSIDE, "It wrote beside memory that it had allocated.")
 
     def leaves_gaps(self, runner: Runner, draw: Draw) -> bool:
         """Whether what it allocates and does not write comes out: NaN once, and zeros then."""
@@ -230,6 +260,12 @@ class Session:
                 Reason.LOOKS_AT_THE_JUDGE,
                 f"It calls {self.audit.looks[0]}: a kernel has nothing to look for there.",
             )
+
+
+def _put_back(name: str) -> Rejected:
+    return Rejected(
+        Reason.CHANGES_INPUTS, f"It wrote into its input {name!r}, and put it back afterwards."
+    )
 
 
 def said(error: BaseException) -> str:

@@ -1,22 +1,21 @@
-"""Which operations and functions a call goes through, and what its allocations hold."""
+"""Which operations and functions a call goes through."""
 
 from __future__ import annotations
 
 import gc
 import sys
 import sysconfig
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import without_compiler
+from kernel_compass.dispatch_mode import beside_compiled, without_compiler
 
 _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
 """Operations that compute nothing."""
 _PYTHON = sysconfig.get_paths()["stdlib"]
-_ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "matmul", "linear", "conv", "attention")
@@ -42,6 +41,7 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
     found: list[tuple[str, tuple[Any, ...]]] = []
 
     @without_compiler
+    @beside_compiled
     class Record(mode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -102,26 +102,6 @@ def _is_library(file: str) -> bool:
     return "/torch/" in file or (file.startswith(_PYTHON) and "site-packages" not in file)
 
 
-@contextmanager
-def filled_allocations(value: float) -> Iterator[None]:
-    """What is allocated without being written holds this value: floating-point tensors only."""
-    mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
-
-    @without_compiler
-    class Fill(mode):  # type: ignore[misc]
-        def __torch_dispatch__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            made = function(*args, **(kwargs or {}))
-            name = str(function).split(".")[1] if "." in str(function) else ""
-            if name in _ALLOCATIONS and made.dtype.is_floating_point:
-                made.fill_(value)
-            return made
-
-    with Fill():
-        yield
-
-
 def executes(functions: Iterable[Any], call: Callable[[], Any]) -> str | None:
     """The first of some Python functions that a call goes through, under whatever name."""
     codes = {}
@@ -136,10 +116,12 @@ def executes(functions: Iterable[Any], call: Callable[[], Any]) -> str | None:
         if event == "call" and seen is None:
             seen = codes.get(frame.f_code)
 
-    before = sys.getprofile()
+    before, in_threads = sys.getprofile(), threading.getprofile()
+    threading.setprofile(look)  # in those that start meanwhile
     sys.setprofile(look)
     try:
         call()
     finally:
         sys.setprofile(before if callable(before) else None)
+        threading.setprofile(in_threads)
     return seen

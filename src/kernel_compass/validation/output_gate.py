@@ -13,6 +13,7 @@ from typing import Any
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.error_shape import is_coarse
 from kernel_compass.validation.judge_contracts import GateFinding
+from kernel_compass.validation.sensitivity import NO_NOISE, Noise
 
 ROUNDING = {"bfloat16": 4e-3, "float16": 1e-3, "float32": 5e-5, "float64": 1e-9}
 """Relative Frobenius error that a type explains: 16 bits by the rounding of inputs and outputs
@@ -37,6 +38,8 @@ BIAS_DEVIATIONS = 4.0
 """... and as much as chance makes of it."""
 MOST = 0.3
 """No budget makes an output right that is as far off as this."""
+DECIDED = 0.1
+"""Where rounding the inputs moves an element by more of it, nobody can say what it should be."""
 LEAST_SLICE = 0.05
 """Slices are as large as this share of the median one at least: a tiny one may be all rounding."""
 
@@ -57,6 +60,9 @@ class Reference:
     """Of the baseline's outputs; contiguous ones are as good."""
     undecided: tuple[Any, ...] = ()
     """For each output a mask of whole numbers that rounding decides; `None` = none."""
+    moved: tuple[Any | None, ...] = ()
+    """For each output how far rounding the inputs moves its elements: a near tie may be all of a
+    slice. Empty = nowhere far enough to count."""
 
 
 def reference(
@@ -65,7 +71,7 @@ def reference(
     budget: float,
     undecided: Sequence[Any] = (),
     products: bool = True,
-    noise: float = 0.0,
+    noise: Noise = NO_NOISE,
 ) -> Reference:
     """A reference with what the baseline shows that rounding costs.
 
@@ -75,7 +81,7 @@ def reference(
         budget: relative error, 0.03 = 3 %.
         undecided: see `Reference`.
         products: matrix products or convolutions are part of it, on a device that has TF32.
-        noise: relative error that rounding the inputs once more makes; of few outputs the
+        noise: what rounding the inputs once more makes of the outputs: of few of them the
             baseline's own error may be small by chance.
     """
     kinds, allowed = [], []
@@ -90,7 +96,9 @@ def reference(
         error = (other.double() - value.double()).where(judged, 0.0)
         size = _norm(value.double().where(judged, 0.0))
         off = _norm(error.nan_to_num(0.0)) / size if size else 0.0
-        allowed.append(min(max(explained.get(kind, 4e-3), BASELINE_FACTOR * max(off, noise)), MOST))
+        allowed.append(
+            min(max(explained.get(kind, 4e-3), BASELINE_FACTOR * max(off, noise.whole)), MOST)
+        )
     return Reference(
         tuple(exact),
         tuple(kinds),
@@ -98,6 +106,7 @@ def reference(
         min(budget, MOST),
         tuple(tuple(one.stride()) for one in baseline),
         tuple(undecided),
+        noise.local,
     )
 
 
@@ -204,7 +213,8 @@ def _one(
         unclear = expected.undecided[index] if index < len(expected.undecided) else None
         return _whole(output, value, unclear, what)
     least = _least(output, allowed)
-    return _floating(output.double(), value.double(), allowed, expected.budget, what, least)
+    moved = expected.moved[index] if index < len(expected.moved) else None
+    return _floating(output.double(), value.double(), allowed, expected.budget, what, least, moved)
 
 
 def _whole(output: Any, value: Any, unclear: Any, what: str) -> GateFinding:
@@ -228,7 +238,7 @@ def _least(output: Any, allowed: float) -> float:
 
 
 def _floating(
-    output: Any, value: Any, allowed: float, budget: float, what: str, least: float
+    output: Any, value: Any, allowed: float, budget: float, what: str, least: float, moved: Any
 ) -> GateFinding:
     judged = value.isfinite()
     if not bool((output.isfinite() | ~judged).all()):
@@ -255,20 +265,29 @@ def _floating(
     if abs(factor) > (BIAS_SHARE + BIAS_DEVIATIONS / value.numel() ** 0.5) * allowed:
         found = f"{what} is {1.0 + factor:.5f} times what it should be."
         return GateFinding(Reason.WRONG_RESULT, found, pct)
-    wrong = _in_parts(output, value, allowed, what, least)
+    wrong = _in_parts(output, value, allowed, what, least, moved)
     if wrong:
         return GateFinding(Reason.WRONG_RESULT, wrong, pct)
     return GateFinding(None, f"{pct:.3g} % off.", pct)
 
 
-def _in_parts(output: Any, value: Any, allowed: float, what: str, least: float) -> str | None:
-    """What is wrong with a slice or an element of an output that is right on the whole."""
-    error = output - value
+def _in_parts(
+    output: Any, value: Any, allowed: float, what: str, least: float, moved: Any
+) -> str | None:
+    """What is wrong with a slice or an element of an output that is right on the whole.
+
+    `moved` is what no kernel can know of each element, see `Reference`.
+    """
+    error = (output - value).abs()
+    if moved is not None:
+        moved = moved.to(error.device)
+        unknown = moved > DECIDED * value.abs()
+        error = (error - BASELINE_FACTOR * moved).clamp_min(0.0).where(~unknown, 0.0)
     for name, off in _slices(error, value, least):
         if off > SLICE_FACTOR * allowed:
             return f"{what} is {off:.3%} off in {name}, more than {SLICE_FACTOR * allowed:.3%}."
     scale = value.abs() + _scale(value).clamp_min(least)
-    ratio = (error.abs() / scale.clamp_min(1e-300)).where(error != 0, 0.0)
+    ratio = (error / scale.clamp_min(1e-300)).where(error != 0, 0.0)
     if float(ratio.max()) > ELEMENT_FACTOR * allowed:
         place = int(ratio.flatten().argmax())
         index = _unravelled(place, tuple(value.shape))

@@ -1,7 +1,7 @@
 """Looks of a candidate at the judge, and work it hands to other processes: told by audit events.
 
-`sys._getframe`, `gc.get_objects` and the like raise events that cannot be switched off. A frame
-found through a traceback raises none; that is why the answer is sealed as well.
+`sys._getframe`, `gc.get_objects`, the frame of a traceback and the like raise events that cannot be
+switched off. Libraries may look for a candidate; that is why the answer is sealed as well.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kernel_compass import library_work
+
 _LOOKS = frozenset(
     (
         "sys._getframe",
@@ -23,6 +25,8 @@ _LOOKS = frozenset(
         "gc.get_referents",
     )
 )
+_FRAMES = frozenset(("tb_frame", "gi_frame", "cr_frame", "ag_frame"))
+"""Attributes that lead from a traceback, a generator or a coroutine to frames."""
 _HANDS_OVER = frozenset(("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec"))
 _STANDARD = ("stdlib", "platstdlib", "purelib", "platlib")
 
@@ -65,22 +69,24 @@ def listening(audit: Audit) -> Iterator[None]:
         _listening.remove(audit)
 
 
-def _heard(event: str, _arguments: Any) -> None:
+def _heard(event: str, arguments: Any) -> None:
     if not _listening:
         return
     if event in _HANDS_OVER:
         _listening[-1].handed_over.append(event)
-    elif event in _LOOKS:
+    elif event in _LOOKS or (event == "object.__getattr__" and arguments[1] in _FRAMES):
         audit = _listening.pop()  # what is called here must not be heard
         try:
             frame: Any = sys._getframe(1)
             while frame is not None and frame.f_code.co_filename.endswith("/inspect.py"):
                 frame = frame.f_back
-            if frame is not None and not _of_a_library(frame.f_code.co_filename):
-                audit.looks.append(event)
+            file = "" if frame is None else frame.f_code.co_filename
+            if file and file != library_work.__file__ and not of_a_library(file):
+                audit.looks.append(event if event in _LOOKS else str(arguments[1]))
         finally:
             _listening.append(audit)
 
 
-def _of_a_library(filename: str) -> bool:
+def of_a_library(filename: str) -> bool:
+    """Whether code is from Python's own library, or from what was installed."""
     return filename.startswith(("<frozen", *_LIBRARIES))

@@ -10,8 +10,8 @@ from typing import Any
 
 from kernel_compass.records.problem import ProblemWorkload
 from kernel_compass.validation import output_gate
-from kernel_compass.validation.judge_contracts import GateFinding, Tensors
-from kernel_compass.validation.sensitivity import TF32, noise_of_changed
+from kernel_compass.validation.judge_contracts import Change, GateFinding, Tensors
+from kernel_compass.validation.sensitivity import NO_NOISE, TF32, Noise, Rounded
 
 SIZES = {"batch": 3, "rows": 33, "depth": 48, "columns": 65}
 """None of them a multiple of a tile."""
@@ -56,20 +56,21 @@ class SelfTestProblem:
         return {"x": x, "w": random(v["depth"], v["columns"]) / 4.0}
 
     def expected(
-        self, workload: ProblemWorkload, inputs: Tensors, slack: float | None = None
+        self, workload: ProblemWorkload, inputs: Tensors, change: Change | None = None
     ) -> output_gate.Reference | None:
         """In float64."""
         exact, tf32 = self.exact(inputs), self._device != "cpu"
-        noise: float | None = 0.0
-        if slack is not None:
-            noise = noise_of_changed(
+        noise: Noise | None = NO_NOISE
+        if change is not None:
+            rounded = Rounded(
                 self._torch,
                 lambda changed: [self.exact(changed)],
+                lambda changed: [self.baseline(changed)],
                 inputs,
                 [exact],
-                slack,
-                {"float32": TF32} if tf32 else None,
             )
+            rounding = {"float32": TF32} if tf32 else None
+            noise = rounded.noise_of_changed(change.far, change.slack, rounding)
         if noise is None:
             return None
         return output_gate.reference(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.validation.judge_contracts import Tensors
@@ -50,43 +51,95 @@ def undecided_places(
     return tuple(masks)
 
 
-def noise_of(
-    torch: Any,
-    exact: Callable[[Tensors], Sequence[Any]],
-    inputs: Tensors,
-    outputs: Sequence[Any],
-    rounding: Mapping[str, float] | None = None,
-) -> float:
-    """Relative error that the inputs' own rounding makes: the largest of all outputs'.
+@dataclass(frozen=True)
+class Noise:
+    """What rounding makes of the outputs."""
+
+    whole: float = 0.0
+    """Relative error, the largest of all outputs'."""
+    local: tuple[Any | None, ...] = ()
+    """For each output how far each element moves, root mean square; `None` = of whole numbers."""
+
+
+NO_NOISE = Noise()
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """What is looked at for what rounding makes of it.
 
     Args:
         torch: the module.
         exact: the reference.
-        inputs: what it was called with.
-        outputs: what it gave.
-        rounding: of inputs by type, where it is coarser than arithmetic's: 2^-11 of `float32`.
+        baseline: the same in the inputs' own types.
+        inputs: what they are called with.
+        outputs: what `exact` gives.
     """
-    worst = 0.0
-    changed = _shaken(torch, inputs, 0, ARITHMETIC, rounding or {})
-    for one, other in zip(outputs, exact(changed), strict=True):
-        known = one.isfinite() & other.isfinite()
-        if one.dtype.is_floating_point and bool(known.any()):
-            size = float(one[known].norm())
-            worst = max(worst, float((one - other)[known].norm()) / size if size else 0.0)
-    return worst
+
+    torch: Any
+    exact: Callable[[Tensors], Sequence[Any]]
+    baseline: Callable[[Tensors], Sequence[Any]]
+    inputs: Tensors
+    outputs: Sequence[Any]
+
+    def noise(self) -> Noise:
+        """How far outputs move when the inputs' last place is rounded anew."""
+        return self._of(self.exact(one) for one in self._shaken({}))
+
+    def noise_of_changed(
+        self, far: bool, slack: float = 0.0, rounding: Mapping[str, float] | None = None
+    ) -> Noise | None:
+        """The same of inputs that no problem drew, and of what the baseline makes of such inputs.
+
+        Args:
+            far: see `judge_contracts.Change`.
+            slack: what the whole is at least.
+            rounding: of inputs by type, where it is coarser than arithmetic's: 2^-11 of `float32`.
+
+        Returns:
+            `None` where inputs far off tell nothing.
+        """
+        known = (rounding or {}) if far else {}
+        of_inputs = self._of(self.exact(one) for one in self._shaken(known))
+        if far and of_inputs.whole > MOST_NOISE:
+            return None
+        of_baseline = self._of(self.baseline(self._typed(one)) for one in self._shaken(known))
+        local = tuple(
+            None if one is None or other is None else one.hypot(other)
+            for one, other in zip(of_inputs.local, of_baseline.local, strict=True)
+        )
+        return Noise(max(of_inputs.whole, of_baseline.whole, slack), local)
+
+    def _of(self, found: Iterable[Sequence[Any]]) -> Noise:
+        """The root mean square of how far these are from the outputs, over `DRAWS` of them."""
+        squares = [
+            self.torch.zeros_like(one) if one.dtype.is_floating_point else None
+            for one in self.outputs
+        ]
+        for others in found:
+            for total, one, other in zip(squares, self.outputs, others, strict=True):
+                if total is not None:
+                    off = one - other.to(one.dtype)
+                    total.add_(off.where(off.isfinite(), 0.0).square() / DRAWS)
+        local = tuple(None if total is None else total.sqrt() for total in squares)
+        moved = zip(self.outputs, local, strict=True)
+        shares = (_share(one, by) for one, by in moved if by is not None)
+        return Noise(max(shares, default=0.0), local)
+
+    def _shaken(self, rounding: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+        for seed in range(DRAWS):
+            yield _shaken(self.torch, self.inputs, seed, ARITHMETIC, rounding)
+
+    def _typed(self, changed: Tensors) -> dict[str, Any]:
+        return {
+            name: value if value is self.inputs[name] else value.to(self.inputs[name].dtype)
+            for name, value in changed.items()
+        }
 
 
-def noise_of_changed(
-    torch: Any,
-    exact: Callable[[Tensors], Sequence[Any]],
-    inputs: Tensors,
-    outputs: Sequence[Any],
-    slack: float,
-    rounding: Mapping[str, float] | None = None,
-) -> float | None:
-    """The same of inputs that no problem drew, `slack` at least; `None` = they tell nothing."""
-    noise = noise_of(torch, exact, inputs, outputs, rounding)
-    return None if noise > MOST_NOISE else max(noise, slack)
+def _share(output: Any, moved: Any) -> float:
+    size = float(output.where(output.isfinite(), 0.0).norm())
+    return float(moved.norm()) / size if size else 0.0
 
 
 def _shaken(

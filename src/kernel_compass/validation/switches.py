@@ -87,7 +87,8 @@ class Switches:
         torch.set_grad_enabled(then["grad mode"])
         torch.set_flush_denormal(then["denormal flushing"])
         if "the default device" in then:
-            torch.set_default_device(then["the default device"])
+            device = then["the default device"]  # the CPU is what is there without one
+            torch.set_default_device(None if device == torch.device("cpu") else device)
         for path in _BACKENDS:
             if f"torch.{path}" in then:
                 holder, _, last = path.rpartition(".")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernel_compass.api.actions.finding import changed_file
 from kernel_compass.api.dispatch_weights import gpu_model
 from kernel_compass.kernels.providers.base import target_of
 from kernel_compass.kernels.providers.registry import implementation
@@ -35,6 +36,8 @@ class Application:
     """Calls that it changed."""
     gpu: GpuModel | None = None
     """What it was measured on; `None` = it holds wherever it is put on."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of files that are looked at once the program has loaded them."""
     _fits: bool | None = None
 
     notes: list[str] = field(default_factory=list)
@@ -51,7 +54,7 @@ class Application:
         self.on = False
 
     def fits(self, here: Callable[[], GpuModel]) -> bool:
-        """Whether this is the machine that it was measured on.
+        """Whether this is the machine that it was measured on, with the files.
 
         Asked when it would be used first, and not before: asking initialises CUDA, which a program
         that forks workers may do in them alone.
@@ -61,6 +64,10 @@ class Application:
             self._fits = found == self.gpu
             if found is not None and not self._fits and self.gpu is not None:
                 self.refuse(f"it was measured on {self.gpu.text}, and this is {found.text}")
+            changed = changed_file(self.files, None)
+            if changed is not None:
+                self._fits = False
+                self.refuse(changed)
         return self._fits
 
     @property

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path, PurePath
 from types import FunctionType
 from typing import Any
@@ -140,22 +141,35 @@ def changed_file(files: Mapping[str, str], folder: Path | None) -> str | None:
 
     Args:
         files: as targets write them, with their SHA-256.
-        folder: that they are relative to; `None` = the loaded modules say where they are.
+        folder: that they are relative to; those that do not lie there, and all where it is `None`,
+            are where the loaded modules say, or where one would be imported from.
     """
     for name, digest in files.items():
-        path = (folder / name) if folder is not None else _path_of(name)
-        if path is None or not path.is_file():
-            path = _path_of(name)
-        if path is None:
+        paths = paths_of(name, folder)
+        if not paths:
             return f"{name} is not among the program's files"
-        if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        if all(hashlib.sha256(one.read_bytes()).hexdigest() != digest for one in paths):
             return f"{name} is not the file that was measured"
     return None
 
 
-def _path_of(name: str) -> Path | None:
-    for module in _modules():
-        path = getattr(module, "__file__", None)
-        if path and same_file(path, name):
-            return Path(path)
+def paths_of(name: str, folder: Path | None) -> list[Path]:
+    """The files that a name may stand for; several, where no folder says which."""
+    if folder is not None and (folder / name).is_file():
+        return [folder / name]
+    loaded = (getattr(module, "__file__", None) for module in _modules())
+    found = [Path(path) for path in loaded if path and same_file(path, name)]
+    found += [] if found else [Path(one) / name for one in sys.path]
+    return [path for path in dict.fromkeys(found) if path.is_file()]
+
+
+def changed_package(packages: Mapping[str, str]) -> str | None:
+    """The first of some installed packages that is not the one that was measured."""
+    for name, version in packages.items():
+        try:
+            now = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return f"{name} {version} is not installed here"
+        if now != version:
+            return f"{name} was {version} and is {now}"
     return None

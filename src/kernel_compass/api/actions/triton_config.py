@@ -8,15 +8,17 @@ inductor: nothing is changed there.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from kernel_compass.api.actions.context import Application, Context, Undo
 from kernel_compass.api.actions.patching import Layer
-from kernel_compass.api.actions.triton_source import tied_to_grid
 from kernel_compass.profiling.step_triton import function_of, source_sha256
+from kernel_compass.profiling.triton_source import stuck
 from kernel_compass.records.contracts import Config
 from kernel_compass.records.step_action import StepAction
 from kernel_compass.records.step_capture import LAUNCH_OPTIONS
@@ -63,6 +65,8 @@ class _Launches:
         self._application, self._context = application, context
         self._is_it: dict[Any, bool] = {}
         self._best: list[tuple[Any, Any]] = []
+        self.followed: dict[Any, frozenset[str]] = {}
+        """What grids that are functions read, by their code."""
 
     def plain(self, below: Callable[..., Any], layer: Layer) -> Callable[..., Any]:
         """Of a kernel itself."""
@@ -172,14 +176,14 @@ def _with(
         return args, dict(kwargs)
     now = {**dict(zip(names, args, strict=False)), **kwargs}
     changed = {name for name, value in config.items() if _value(now.get(name)) != value}
-    if not callable(grid):
-        tied = tied_to_grid(function)
-        stuck = changed - set(LAUNCH_OPTIONS) if tied is None else changed & tied
-        if stuck:
-            launches.refused(
-                f"its grid {tuple(grid)} is fixed, and depends on {', '.join(sorted(stuck))}"
-            )
-            return args, dict(kwargs)
+    given = {**_defaults(function), **now, **config}
+    held = changed & stuck(function, grid, given, launches.followed)
+    if held:
+        what = (
+            "is a function that does not read it" if callable(grid) else f"{tuple(grid)} is fixed"
+        )
+        launches.refused(f"its grid {what}, and depends on {', '.join(sorted(held))}")
+        return args, dict(kwargs)
     placed = list(args)
     new = dict(kwargs)
     for name, value in config.items():
@@ -189,6 +193,12 @@ def _with(
             new[name] = value
     launches.used()
     return tuple(placed), new
+
+
+@cache
+def _defaults(function: Any) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
 
 
 def _value(one: Any) -> Any:

@@ -18,7 +18,7 @@ from kernel_compass.records.step_action import (
     StepProposal,
     StepTarget,
 )
-from kernel_compass.records.step_loop import PlaceKind, ProductFound
+from kernel_compass.records.step_loop import PlaceKind, ProductChoice, ProductFound
 from kernel_compass.units import bytes_text
 
 COST_S = 120.0
@@ -60,15 +60,26 @@ class Products:
         return found
 
 
-def decided(offer: Offer, found: ProductFound, total_us: float | None) -> Offer:
-    """The proposal once a study of the product said which implementation, and how fast it is."""
+def decided(offer: Offer, found: ProductFound, total_us: float | None) -> list[Offer]:
+    """The proposals once a study of the product said which implementation, and how fast it is; each
+    for where the step's outputs refuse the one before."""
+    left = range(len(found.choices) - 1, -1, -1)
+    return [
+        _decided(offer, found.study, one, total_us, finer)
+        for one, finer in zip(found.choices, left, strict=True)
+    ]
+
+
+def _decided(
+    offer: Offer, study: str | None, found: ProductChoice, total_us: float | None, finer: int
+) -> Offer:
     proposal = offer.proposal
     least = least_speedup(found.speedups)
     saves = None
     if total_us is not None and least is not None:
         saves = proposal.share * total_us * (1 - 1 / least)
     alone = ", ".join(f"{o.estimate:.3f}x {name}" for name, o in sorted(found.speedups.items()))
-    evidence = [*proposal.evidence, f"alone {alone} (study {found.study})"]
+    evidence = [*proposal.evidence, f"alone {alone} (study {study})"]
     if found.added_bytes:
         evidence.append(f"{bytes_text(found.added_bytes)} beside each weight")
     action = replace(proposal.action, candidate=found.candidate)
@@ -81,6 +92,7 @@ def decided(offer: Offer, found: ProductFound, total_us: float | None) -> Offer:
             part_speedup=least,
             saves_us=saves,
             added_bytes=found.added_bytes or 0,
+            finer=finer,
         ),
     )
 

@@ -8,7 +8,7 @@ any change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 
 from kernel_compass.optimizer.step_doors import Offer, StepView
@@ -70,11 +70,18 @@ class TritonConfigs:
                 place.selected.share,
                 headroom,
                 saved_us(place, headroom),
-                preconditions=("its grid follows its configuration", "its results stay the same"),
+                preconditions=(*_grid_of(launch), "its results stay the same"),
             )
             cost = COST_OF_A_CONFIG_S * min(len(configs), self._most)
             found.append(Offer(proposal, cost, configs=actions))
         return found
+
+
+def _grid_of(launch: StepLaunch) -> tuple[str, ...]:
+    stays = ", ".join(launch.tied)
+    return (
+        (f"{stays} stays, which its grid does not follow",) if stays and not launch.choices else ()
+    )
 
 
 def neighbours(launch: StepLaunch) -> tuple[Config, ...]:
@@ -83,16 +90,20 @@ def neighbours(launch: StepLaunch) -> tuple[Config, ...]:
     if launch.choices:
         return tuple({**now, **one} for one in launch.choices if {**now, **one} != now)
     found: dict[tuple[tuple[str, object], ...], Config] = {}
-    for one in sorted(_points(now), key=lambda point: _distance(now, point)):
+    for one in sorted(_points(now, launch.tied), key=lambda point: _distance(now, point)):
         if one != now:
             found.setdefault(tuple(sorted(one.items())), one)
     return tuple(found.values())
 
 
-def _points(now: Mapping[str, int | bool | str]) -> Iterator[dict[str, int | bool | str]]:
+def _points(
+    now: Mapping[str, int | bool | str], tied: Collection[str]
+) -> Iterator[dict[str, int | bool | str]]:
     axes: dict[str, tuple[int | bool | str, ...]] = {}
     for name, value in now.items():
-        if name not in LAUNCH_OPTIONS and isinstance(value, int) and _is_size(value):
+        if name in LAUNCH_OPTIONS or name in tied:
+            continue
+        if isinstance(value, int) and _is_size(value):
             sizes = (int(value * factor) for factor in FACTORS)
             axes[name] = tuple(size for size in sizes if LEAST_SIZE <= size <= MOST_SIZE)
     axes["num_warps"] = WARPS

@@ -1,0 +1,156 @@
+"""A captured step with its machine: what the loop is given, and what it would try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_compass.analysis.step_groups import groups_of
+from kernel_compass.api.advising import advise
+from kernel_compass.api.calibration_choice import capture_calibration
+from kernel_compass.api.step_capturing import capture_trace, step_costs
+from kernel_compass.api.step_requests import BUDGET_PCT, StepAsked
+from kernel_compass.codec import step_capture_document
+from kernel_compass.errors import CalibrationError, UsageError, shortened
+from kernel_compass.optimizer.product_choices import product_budget_pct
+from kernel_compass.optimizer.step_doors import Group, Offer
+from kernel_compass.optimizer.step_planning import StepSetup, plan_step
+from kernel_compass.optimizer.step_proposers import step_proposers
+from kernel_compass.records.advice import FormatAdvice
+from kernel_compass.records.calibration import Calibration
+from kernel_compass.records.dispatch import GpuModel
+from kernel_compass.records.profile import Regime
+from kernel_compass.records.step_action import StepActionKind, StepEntry, StepTrial
+from kernel_compass.records.step_capture import StepCapture
+from kernel_compass.records.step_loop import StepPlace
+from kernel_compass.records.step_study import StepFinal
+from kernel_compass.records.workload import Precision
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A captured step looked at, and nothing measured."""
+
+    capture: StepCapture
+    places: tuple[StepPlace, ...]
+    offers: tuple[Offer, ...]
+    in_graph: StepPlan | None = None
+    """The same step without the time in which its GPU waits: what would be left to do once it is
+    in a CUDA graph; `None` = that is not proposed."""
+
+
+def plan_capture(
+    capture: StepCapture, budget_pct: float = BUDGET_PCT, calibration: str | None = None
+) -> StepPlan:
+    """Select, group, explain and propose on a captured step; nothing is measured."""
+    asked = StepAsked(budget_pct, calibration=calibration)
+    places, offers = plan_step(setup_of(capture, asked, ""), capture)
+    graph = [o for o in offers if o.proposal.action.kind is StepActionKind.STEP_GRAPH]
+    if not graph or capture.step_us is None or capture.idle_us is None:
+        return StepPlan(capture, places, offers)
+    kernels = tuple(replace(one, gap_us=0.0) for one in capture.kernels)
+    busy = capture.step_us - capture.idle_us
+    later = replace(capture, kernels=kernels, step_us=busy, idle_us=0.0, in_graph=True)
+    inside = plan_step(setup_of(later, asked, ""), later, (graph[0].proposal.action,))
+    return StepPlan(capture, places, offers, StepPlan(later, *inside))
+
+
+def read_capture(path: Path) -> StepCapture:
+    """A capture that was written to a file.
+
+    Raises:
+        UsageError: it cannot be read.
+        CaptureError: it is none.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        found = f"{shortened(str(path))} cannot be read: {error.strerror or error}."
+        raise UsageError(found, "Name a file that `kernel-compass capture -o` wrote.") from None
+    return step_capture_document.decode(data, shortened(str(path)))
+
+
+def captures_of_trace(path: Path, calibration: str | None = None) -> tuple[StepCapture, ...]:
+    """What a server's own profiler recorded, one capture a rank."""
+    return capture_trace(path, calibration)
+
+
+def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
+    """What the loop is given, by the capture and what was asked for alone."""
+    machine = _machine(capture, asked.calibration)
+    fixed, stream_us = step_costs(capture, asked.calibration)
+
+    def groups(found: StepCapture) -> Sequence[Group]:
+        return groups_of(found, fixed, stream_us)
+
+    def speedups(places: Sequence[StepPlace]) -> Mapping[str, float]:
+        allowed_pct = product_budget_pct(asked.budget_pct)
+        return {} if machine is None else _speedups(machine, places, allowed_pct)
+
+    return StepSetup(
+        asked.options,
+        asked.budget_pct,
+        asked.limits,
+        step_proposers(asked.options.configs),
+        groups,
+        lambda trial, final: _entry(capture, study, trial, final),
+        None if machine is None else machine.t0_graph_us.value,
+        speedups,
+        "" if machine is None else f"the model, calibration {machine.environment.device.name}",
+    )
+
+
+def _machine(capture: StepCapture, word: str | None) -> Calibration | None:
+    try:
+        return capture_calibration(word, capture.environment.device)
+    except CalibrationError:
+        if word is not None:
+            raise
+        return None
+
+
+def _speedups(
+    machine: Calibration, places: Sequence[StepPlace], budget_pct: float
+) -> dict[str, float]:
+    """What the model says the best format within the budget wins on each product, in situ."""
+    works = [one.workload for one in places if one.workload is not None]
+    if not works:
+        return {}
+    found = advise(list(dict.fromkeys(works)), machine, (Regime.COLD,), budget_pct)
+    speedups = {}
+    for one in found.workloads:
+        bf16, *others = one.regimes[0].formats
+        best = max((_speedup(bf16, other) for other in others), default=1.0)
+        speedups[one.workload.shape_text] = max(best, 1.0)
+    return speedups
+
+
+def _speedup(bf16: FormatAdvice, other: FormatAdvice) -> float:
+    if other.within_budget is False or other.precision is Precision.BF16:
+        return 1.0
+    if bf16.estimate is None or other.estimate is None:
+        return 1.0
+    return bf16.estimate.time_us / other.estimate.time_us
+
+
+def _entry(capture: StepCapture, study: str, trial: StepTrial, final: StepFinal) -> StepEntry:
+    device = capture.environment.device
+    action = trial.proposal.action
+    # a product is known by its sizes wherever it is; all else is a change to these very files
+    product = action.kind is StepActionKind.PRODUCT
+    files, packages = ({}, {}) if product else (dict(capture.files), dict(capture.packages))
+    speedup = trial.speedup or final.speedup
+    assert speedup is not None, "kept for its speed"
+    return StepEntry(
+        action,
+        GpuModel(device.name or "CPU", device.compute_capability or "0.0", device.sm_count or 1),
+        capture.program,
+        files,
+        study,
+        trial.number,
+        speedup,
+        trial.outputs,
+        trial.added_bytes,
+        packages,
+    )
