@@ -224,6 +224,7 @@ def _nothing(*_: Any) -> None:
 
 _NO_WORK = frozenset([Reason.NO_WORK, Reason.STALE_RESULT, Reason.CACHES_BY_IDENTITY])
 _A_LARGER_KERNEL_S = 0.002
+_SWITCH_INTERVAL_S = sys.getswitchinterval()
 _LOOKS = frozenset([Reason.LOOKS_AT_THE_JUDGE])
 
 PROCESS_CHEATS: tuple[Cheat, ...] = (
@@ -310,6 +311,11 @@ PROCESS_CHEATS: tuple[Cheat, ...] = (
         "hooks all modules",
         lambda t: _modes.append(t.nn.modules.module.register_module_forward_hook(_nothing)),
         lambda t: [_modes.pop().remove() for _ in list(_modes)],
+    ),
+    _state(
+        "changes how threads take turns",
+        lambda t: sys.setswitchinterval(1.0),
+        lambda t: sys.setswitchinterval(_SWITCH_INTERVAL_S),
     ),
     _state("allows TF32 by the newer switch", _allows_tf32, _forbids_tf32),
     _state(

@@ -40,6 +40,9 @@ def more_states(torch: Any) -> Iterator[tuple[str, Any]]:
     yield "signal handlers", tuple(map(_handler, _SIGNALS))
     yield "the timer of signals", tuple(_timer(which) for which in (0, 1, 2))
     yield "filters of all warnings", _blanket_filters()
+    yield "the interval between switches of threads", sys.getswitchinterval()
+    yield "the processors that this process may use", _processors()
+    yield "the priority of this process", os.getpriority(os.PRIO_PROCESS, 0)
     yield "the environment's variables", frozenset(n for n in os.environ if n.startswith(_PREFIXES))
 
 
@@ -111,6 +114,11 @@ def _handler(number: int) -> Any:
 
 def _timer(which: int) -> bool:
     return signal.getitimer(which)[0] > 0.0
+
+
+def _processors() -> frozenset[int] | None:
+    known = hasattr(os, "sched_getaffinity")
+    return frozenset(os.sched_getaffinity(0)) if known else None
 
 
 def _blanket_filters() -> tuple[str, ...]:

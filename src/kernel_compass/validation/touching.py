@@ -20,6 +20,8 @@ from kernel_compass.validation.peeking import of_a_library
 
 MOST_S = 0.5
 """Of comparing, in a call; what comes after it is not looked at."""
+MOST_BYTES = 1 << 30
+"""Of operands: copies of more are not made."""
 
 
 class Touched:
@@ -40,7 +42,7 @@ def versions(torch: Any, given: Mapping[str, Any]) -> dict[str, int]:
 def looking_at(torch: Any, given: Mapping[str, Any]) -> Iterator[Touched]:
     """Compare operands with what they were, between any two instructions within the block."""
     found = Touched()
-    tensors = [(n, v, v.clone()) for n, v in given.items() if _can_be_compared(torch, v)]
+    tensors = [(name, given[name], given[name].clone()) for name in _comparable(torch, given)]
     before = sys.gettrace()
 
     def compared(frame: FrameType, _event: str, _argument: Any) -> Any:
@@ -69,5 +71,12 @@ def looking_at(torch: Any, given: Mapping[str, Any]) -> Iterator[Touched]:
         sys.settrace(before)
 
 
-def _can_be_compared(torch: Any, value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+def _comparable(torch: Any, given: Mapping[str, Any]) -> list[str]:
+    """Names of operands that are compared: plain ones, as long as all of them are not too large."""
+    found, total = [], 0
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            total += value.numel() * value.element_size()
+            if total <= MOST_BYTES:
+                found.append(name)
+    return found
