@@ -62,3 +62,14 @@ def test_a_default_device_that_is_set_back_leaves_no_mode_behind():
     assert "default device" in watch.changed().detail
     assert torch.get_default_device() == torch.device("cpu")
     assert torch._C._len_torch_function_stack() == before
+
+
+def test_inductors_address_is_no_switch_of_the_candidates(monkeypatch):
+    name = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
+    monkeypatch.setenv(name, "1")  # as a process that compiled before hands it on
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    watch = Watch(torch)
+    monkeypatch.setenv(name, "2")
+    assert watch.changed() is None
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert "OMP_NUM_THREADS" in watch.changed().detail

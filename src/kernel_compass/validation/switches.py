@@ -33,6 +33,11 @@ _RECURSION_LIMIT = 2000
 """Inductor raises it up to here at its first compilation, and so may anything."""
 
 
+_OF_LIBRARIES = frozenset(["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"])
+"""Variables by which Inductor tells its compiled code an address: of each process another, and
+inherited from one that compiled before."""
+
+
 class Switches:
     """All states by the name that reports call them, when this was made.
 
@@ -44,7 +49,7 @@ class Switches:
     def __init__(self, torch: Any, carve_out: Callable[[], int | None]) -> None:
         self._torch = torch
         self._carve_out = carve_out
-        self._variables = tuple(os.environ)
+        self._variables = tuple(name for name in os.environ if name not in _OF_LIBRARIES)
         self._state = self._states()
 
     def changed(self) -> str | None:
