@@ -1,8 +1,8 @@
 """Problems as KernelBench writes them: `Model`, `get_inputs`, `get_init_inputs`, and `ModelNew`.
 
-Weights are drawn anew for every draw of inputs. A candidate gets those of its parameters that have
-a name and shape of the model's, and is built with the model's seed, so that its others are drawn
-as the model's are.
+Weights are drawn anew for every draw of inputs, also those that are one number before training. A
+candidate gets those of its parameters that have a name and shape of the model's, and is built with
+the model's seed, so that its others are drawn as the model's are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ BUDGET = ERROR_BUDGET_PCT / 100.0
 KEPT = 12
 """Models that are kept: those of the draws of one judgement, in either precision."""
 PARTS = ("get_inputs", "get_init_inputs")
+RUNNING = ("running_mean", "running_var")
+"""Buffers that training moves."""
 _WORKLOAD = ProblemWorkload("as it is", {})
 
 
@@ -115,7 +117,8 @@ class ModelCandidate:
     def prepare(self, held: Mapping[str, Any]) -> Any:
         """The module with the model's weights."""
         made = _made(self._torch, self._kind, self._problem, held[SEED], self._device)
-        _load(self._torch, made, held)
+        model = _made(self._torch, self._problem.Model, self._problem, held[SEED], self._device)
+        _load(self._torch, made, held, model)
         return made.eval()
 
     def run(self, state: Any, given: Mapping[str, Any]) -> Any:
@@ -139,7 +142,9 @@ class _Parts:
             given = list(self._module.get_inputs())
         moved = [v.to(self._device) if isinstance(v, torch.Tensor) else v for v in given]
         model = _made(torch, self._module.Model, self._module, weights, self._device)
-        state = {STATE + name: value.detach() for name, value in model.state_dict().items()}
+        with _seeded(torch, weights):
+            learned = _learned(torch, model)
+        state = {STATE + name: value for name, value in learned.items()}
         return {**dict(zip(self._names(len(moved)), moved, strict=True)), **state, SEED: weights}
 
     def baseline(self, **given: Any) -> Any:
@@ -189,13 +194,53 @@ def _made(torch: Any, kind: Any, module: ModuleType, seed: int, device: str) -> 
     return made.to(device)
 
 
-def _load(torch: Any, made: Any, given: Mapping[str, Any]) -> None:
-    own = made.state_dict()
+def _learned(torch: Any, model: Any) -> dict[str, Any]:
+    """Its state; what is one number everywhere before training is another in each place.
+
+    A norm's weights of 1, its biases and running means of 0 leave no trace in a result: who forgets
+    them would be right.
+    """
+    state = {name: value.detach() for name, value in model.state_dict().items()}
+    changed = {}
+    for name in _untrained(model):
+        value = state[name]
+        by = torch.rand(value.shape, device=value.device, dtype=value.dtype) - 0.5
+        changed[name] = value * (1.0 + by) + by * (value == 0)
+    return {**state, **changed}
+
+
+def _untrained(made: Any) -> Iterator[str]:
+    """Names of parameters and running statistics that are one number everywhere."""
+    parameters = made.named_parameters(remove_duplicate=False)
+    trained = {name for name, one in parameters if one.requires_grad}
+    for name, value in made.state_dict().items():
+        moves = name in trained or name.rpartition(".")[2] in RUNNING
+        is_number = moves and value.dtype.is_floating_point and value.numel() > 0
+        if is_number and bool((value == value.flatten()[0]).all()):
+            yield name
+
+
+def _load(torch: Any, made: Any, given: Mapping[str, Any], model: Any) -> None:
+    """Into a candidate: by name, and else what is as untrained in the model, in its order."""
+    own, theirs = made.state_dict(), model.state_dict()
+    names = {n: n for n in own if n in theirs and own[n].shape == theirs[n].shape}
+    left = {name: _kind(model, name) for name in _untrained(model) if name not in names}
+    for name in _untrained(made):
+        kind = _kind(made, name)
+        found = next((other for other, one in left.items() if one == kind), None)
+        if name not in names and found is not None:
+            left.pop(found)
+            names[name] = found
     with torch.no_grad():
-        for name, value in own.items():
-            other = given.get(STATE + name)
-            if other is not None and other.shape == value.shape:
-                value.copy_(other)
+        for name, other in names.items():
+            own[name].copy_(given[STATE + other].reshape(own[name].shape))
+
+
+def _kind(module: Any, name: str) -> tuple[bool, int, float]:
+    """Of what is one number: a parameter or a buffer, how many, which; axes may lie otherwise."""
+    value = module.state_dict()[name]
+    is_parameter = name in dict(module.named_parameters(remove_duplicate=False))
+    return is_parameter, int(value.numel()), float(value.flatten()[0])
 
 
 @contextmanager
