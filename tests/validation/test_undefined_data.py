@@ -130,3 +130,40 @@ def test_who_is_wrong_there_is_found(name, function):
     for _ in range(TIMES):
         said = tried(name, lambda: FunctionRunner(function))
         assert said.reason is not None
+
+
+LOW, BINS = -3.0, 24
+
+
+def at_edges(w, g):
+    """Many values within rounding of an edge of a bin: x - LOW rounds to it, or does not."""
+    x = normal(g, w["n"])
+    edges = LOW + 0.25 * torch.arange(1, BINS, device=x.device)
+    x[: BINS - 1] = edges.double().float() - 2.0**-25 * torch.arange(1, BINS, device=x.device)
+    x[BINS - 1 : 2 * BINS - 2] = 1e-8 * torch.arange(1, BINS, device=x.device) - 1.2e-7
+    return {"x": x}
+
+
+def histogram(x):
+    place = ((x - LOW) * 4.0).floor().clamp(0, BINS - 1).long()
+    return torch.bincount(place, minlength=BINS)
+
+
+def histogram_one_hot(x):
+    """The same product, its sum another way round."""
+    place = (4.0 * x - 4.0 * LOW).floor().clamp(0, BINS - 1)
+    return (place[:, None] == torch.arange(BINS)).sum(0)
+
+
+def histogram_without_the_last(x):
+    return histogram(x[:-1])
+
+
+def test_whole_numbers_that_the_baselines_own_rounding_decides(monkeypatch):
+    problem = Problem(at_edges, histogram, histogram, sizes(n=(400,)))
+    monkeypatch.setitem(PROBLEMS, "histogram", problem)
+    for _ in range(TIMES):
+        said = tried("histogram", lambda: FunctionRunner(histogram_one_hot))
+        assert said.reason is None, said.detail
+    said = tried("histogram", lambda: FunctionRunner(histogram_without_the_last))
+    assert said.reason is not None

@@ -19,7 +19,6 @@ from kernel_compass.validation.sensitivity import (
     TF32,
     Noise,
     Rounded,
-    undecided_places,
 )
 
 FEW_OUTPUTS = 64
@@ -106,16 +105,6 @@ class FunctionProblem:
         exact = self._outputs(self.exact(inputs), "reference")
         ours = self._outputs(self.baseline(inputs), "baseline")
         self._agree(exact, ours)
-        places = undecided_places(
-            self._torch, lambda changed: self._outputs(self.exact(changed), ""), inputs, exact
-        )
-        if merges:
-            places = tuple(
-                None if one.dtype.is_floating_point else self._torch.ones_like(one).bool()
-                for one in exact
-            )
-        if self._products is None:
-            self._products = has_products(self._torch, lambda: self.baseline(inputs))
         rounded = Rounded(
             self._torch,
             lambda changed: self._outputs(self.exact(changed), ""),
@@ -123,6 +112,14 @@ class FunctionProblem:
             inputs,
             exact,
         )
+        places = rounded.undecided()
+        if merges:
+            places = tuple(
+                None if one.dtype.is_floating_point else self._torch.ones_like(one).bool()
+                for one in exact
+            )
+        if self._products is None:
+            self._products = has_products(self._torch, lambda: self.baseline(inputs))
         noise: Noise | None = NO_NOISE
         if change is not None:
             noise = rounded.noise_of_changed(change.far, change.slack, self._rounding(inputs))

@@ -20,37 +20,6 @@ UNITS = 4.0
 """Noise in units of an input's last place: a few roundings on the way."""
 
 
-def undecided_places(
-    torch: Any,
-    exact: Callable[[Tensors], Sequence[Any]],
-    inputs: Tensors,
-    outputs: Sequence[Any],
-) -> tuple[Any | None, ...]:
-    """Where outputs that are no floating-point numbers change when inputs change by their rounding.
-
-    Args:
-        torch: the module.
-        exact: the reference.
-        inputs: what it was called with.
-        outputs: what it gave.
-
-    Returns:
-        A mask for each output; `None` for floating-point ones.
-    """
-    if all(one.dtype.is_floating_point for one in outputs):
-        return (None,) * len(outputs)
-    masks = [
-        None if one.dtype.is_floating_point else torch.zeros_like(one, dtype=torch.bool)
-        for one in outputs
-    ]
-    for seed in range(DRAWS):
-        others = exact(_shaken(torch, inputs, seed))
-        for mask, one, other in zip(masks, outputs, others, strict=True):
-            if mask is not None:
-                mask.logical_or_(one != other)
-    return tuple(masks)
-
-
 @dataclass(frozen=True)
 class Noise:
     """What rounding makes of the outputs."""
@@ -81,6 +50,29 @@ class Rounded:
     baseline: Callable[[Tensors], Sequence[Any]]
     inputs: Tensors
     outputs: Sequence[Any]
+
+    def undecided(self) -> tuple[Any | None, ...]:
+        """Where whole numbers are others when inputs change by their types' rounding, to the
+        reference or to the baseline, which rounds on the way.
+
+        Returns:
+            A mask for each output; `None` for floating-point ones.
+        """
+        masks = [
+            None
+            if one.dtype.is_floating_point
+            else self.torch.zeros_like(one, dtype=self.torch.bool)
+            for one in self.outputs
+        ]
+        if all(mask is None for mask in masks):
+            return tuple(masks)
+        for seed in range(DRAWS):
+            changed = _shaken(self.torch, self.inputs, seed)
+            for others in (self.exact(changed), self.baseline(self._typed(changed))):
+                for mask, one, other in zip(masks, self.outputs, others, strict=True):
+                    if mask is not None:
+                        mask.logical_or_(one != other)
+        return tuple(masks)
 
     def noise(self) -> Noise:
         """How far outputs move when the inputs' last place is rounded anew."""
