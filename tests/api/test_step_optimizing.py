@@ -12,6 +12,7 @@ if shutil.which("g++") is None:
     pytest.skip("inductor needs g++", allow_module_level=True)
 
 from kernel_compass import api
+from kernel_compass.api.actions.context import machine_model
 from kernel_compass.api.step_optimizing import optimize_step, replay_step_recording
 from kernel_compass.api.step_planning import plan_capture
 from kernel_compass.api.step_program import program_of
@@ -57,6 +58,7 @@ def test_a_region_compiled_on_the_cpu_is_found_tried_confirmed_and_recorded(tmp_
     table = tmp_path / "compass.json"
     api.apply_study(str(found.folder), table)
     assert read_table(table).steps == (entry,)
+    assert entry.gpu == machine_model()  # it is put on where it was measured
 
     again = replay_step_recording(recording, identifier="again", limits=StudyLimits(trials=1))
     assert again.step.steps == found.step.steps and again.step.final == final

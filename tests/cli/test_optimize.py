@@ -232,6 +232,41 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(call, words, said):
     assert "next:" in found.stderr
 
 
+def test_a_table_that_cannot_be_written_is_refused_before_anything_runs(call, device, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "broken.json").write_text("{")
+    for name, said in (("folder", "is a folder"), ("broken.json", "broken.json")):
+        found = call(TARGET, "--device", device, "--trials", "40", "--table", name)
+        assert found.returncode != 0
+        assert said in found.stderr and "next:" in found.stderr
+        assert not (tmp_path / "home" / "studies").exists()
+    assert (tmp_path / "broken.json").read_text() == "{"
+
+
+ONLY_COPIES = (
+    FAULTY.partition("def by_parts")[0]
+    + """
+def again(x, w):
+    return x @ w + 0
+
+def half(x, w):
+    return 0.5 * (x @ w)
+
+CANDIDATES = {"again": again, "half": half}
+"""
+)
+
+
+def test_where_nothing_was_timed_nothing_is_said_of_its_speed(call, proved, tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(ONLY_COPIES)
+    words = [problem, "--device", "simulated", "--regime", "warm", "--yes", "--trials", "9"]
+    found = call(*words)
+    assert found.returncode == 0, found.stderr
+    assert "came as far as being timed" in found.stdout
+    assert "nothing was faster" not in found.stdout
+
+
 def test_a_study_that_is_not_there_cannot_be_resumed(call):
     found = call("--resume", "nothing")
     assert found.returncode == 11

@@ -68,5 +68,6 @@ def named_gpus(device: str) -> tuple[VisibleGpu, ...]:
     gpus = visible_gpus()
     if not gpus or (index and int(index) >= len(gpus)):
         found = f"This machine shows {len(gpus)} GPUs, and {device} is none of them."
-        raise MeasurementError(MeasurementCause.NO_GPU, found, "Look at `kernel-compass doctor`.")
+        remedy = "Look at `kernel-compass doctor`; without a GPU: --device simulated."
+        raise MeasurementError(MeasurementCause.NO_GPU, found, remedy)
     return (gpus[int(index)],) if index else gpus

@@ -9,8 +9,9 @@ from pathlib import Path
 from kernel_compass.analysis.step_groups import groups_of
 from kernel_compass.api.advising import advise
 from kernel_compass.api.calibration_choice import capture_calibration
+from kernel_compass.api.dispatch_weights import gpu_model
 from kernel_compass.api.step_capturing import capture_trace, step_costs
-from kernel_compass.api.step_requests import BUDGET_PCT, StepAsked
+from kernel_compass.api.step_requests import BUDGET_PCT, RECORDED, StepAsked
 from kernel_compass.codec import step_capture_document
 from kernel_compass.errors import CalibrationError, UsageError, shortened
 from kernel_compass.optimizer.product_choices import product_budget_pct
@@ -19,6 +20,8 @@ from kernel_compass.optimizer.step_planning import StepSetup, plan_step
 from kernel_compass.optimizer.step_proposers import step_proposers
 from kernel_compass.records.advice import FormatAdvice
 from kernel_compass.records.calibration import Calibration
+from kernel_compass.records.contracts import Target
+from kernel_compass.records.device import CPU
 from kernel_compass.records.dispatch import GpuModel
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.step_action import StepActionKind, StepEntry, StepTrial
@@ -79,6 +82,7 @@ def captures_of_trace(path: Path, calibration: str | None = None) -> tuple[StepC
 def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
     """What the loop is given, by the capture and what was asked for alone."""
     machine = _machine(capture, asked.calibration)
+    model = _model(capture, asked.device)
     fixed, stream_us = step_costs(capture, asked.calibration)
 
     def groups(found: StepCapture) -> Sequence[Group]:
@@ -94,7 +98,7 @@ def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
         asked.limits,
         step_proposers(asked.options.configs),
         groups,
-        lambda trial, final: _entry(capture, study, trial, final),
+        lambda trial, final: _entry(capture, model, study, trial, final),
         None if machine is None else machine.t0_graph_us.value,
         speedups,
         "" if machine is None else f"the model, calibration {machine.environment.device.name}",
@@ -134,8 +138,20 @@ def _speedup(bf16: FormatAdvice, other: FormatAdvice) -> float:
     return bf16.estimate.time_us / other.estimate.time_us
 
 
-def _entry(capture: StepCapture, study: str, trial: StepTrial, final: StepFinal) -> StepEntry:
-    device = capture.environment.device
+def _model(capture: StepCapture, device: str) -> GpuModel:
+    """What the step ran on, as the table's entries name it where they are put on.
+
+    A capture knows no CPU's name: of one that ran here it is this machine's.
+    """
+    found = capture.environment.device
+    if found.compute_capability is None and not device.startswith(RECORDED):
+        return gpu_model(Target(CPU))
+    return GpuModel(found.name or "CPU", found.compute_capability or "0.0", found.sm_count or 1)
+
+
+def _entry(
+    capture: StepCapture, model: GpuModel, study: str, trial: StepTrial, final: StepFinal
+) -> StepEntry:
     action = trial.proposal.action
     # a product is known by its sizes wherever it is; all else is a change to these very files
     product = action.kind is StepActionKind.PRODUCT
@@ -144,7 +160,7 @@ def _entry(capture: StepCapture, study: str, trial: StepTrial, final: StepFinal)
     assert speedup is not None, "kept for its speed"
     return StepEntry(
         action,
-        GpuModel(device.name or "CPU", device.compute_capability or "0.0", device.sm_count or 1),
+        model,
         capture.program,
         files,
         study,

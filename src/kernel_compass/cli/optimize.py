@@ -19,7 +19,7 @@ from kernel_compass.cli.optimize_step import (
 )
 from kernel_compass.cli.optimize_view import View, view_of
 from kernel_compass.cli.options import CalibrationOption
-from kernel_compass.cli.output import emit
+from kernel_compass.cli.output import emit, prepare
 from kernel_compass.cli.program_options import (
     ArgumentsArgument,
     EntryOption,
@@ -184,6 +184,7 @@ def optimize(
     step gets faster and its outputs stay within the budget. --captured and --trace look at what was
     captured before: they say what would be tried, and measure nothing.
     """
+    _check_table(table)
     named = StepSource(script, module, entry, trace, captured, inputs)
     if not named.is_named and resume is None and is_forward_pass(target, device):
         named, target = StepSource(None, None, f"{target}:Model", None, None, inputs), None
@@ -323,6 +324,22 @@ def _check_unsaid(found: str, remedy: str, **given: object) -> None:
     said = [f"--{name}" for name, value in given.items() if value is not None]
     if said:
         raise UsageError(found.format(", ".join(said)), remedy)
+
+
+def _check_table(table: Path | None) -> None:
+    """That what is accepted can be put into it, before hours are spent.
+
+    Raises:
+        UsageError: its place cannot be written.
+        StudyError: what lies there is no table.
+    """
+    if table is None:
+        return
+    prepare(table, "--table", regular=True)
+    if table.exists():
+        from kernel_compass.optimizer.dispatch_file import read_table
+
+        read_table(table)
 
 
 def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:

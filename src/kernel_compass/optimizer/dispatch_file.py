@@ -139,7 +139,7 @@ def _bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise StudyError(
             f"There is no dispatch table {path}.",
-            "Name one with --table; a study that accepts something writes it.",
+            "Name one that is there; `kernel-compass apply STUDY --table FILE` writes one.",
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror or error if isinstance(error, OSError) else error

@@ -18,7 +18,8 @@ def optimized_text(recorded: RecordedStudy, end: LoopEnd) -> str:
     study = recorded.study
     lines = ["", f"{study.identifier}: {end.detail}", ""]
     for name, baseline in end.baselines.items():
-        lines += _workload(name, baseline, end)
+        tried = [one for one in recorded.trials if one.workload == name]
+        lines += _workload(name, baseline, end, tried)
     lines += ["", *_rejections(recorded)]
     lines.append(f"Every trial: kernel-compass show {study.identifier}")
     if end.why.value == "stopped":
@@ -26,7 +27,7 @@ def optimized_text(recorded: RecordedStudy, end: LoopEnd) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _workload(name: str, baseline: Baseline, end: LoopEnd) -> list[str]:
+def _workload(name: str, baseline: Baseline, end: LoopEnd, tried: Sequence[Trial]) -> list[str]:
     times = ", ".join(
         f"{o.regime.value} {o.time_us:.2f} us"
         + (f" ({o.time_us / o.floor_us:.2f} x its floor)" if o.floor_us else "")
@@ -39,8 +40,17 @@ def _workload(name: str, baseline: Baseline, end: LoopEnd) -> list[str]:
     if best is None:
         passed = (s for s in end.selected if s.workload == name and s.passed_over)
         why = next((s.why for s in passed if s.passed_over is not PassedOver.NO_FLOOR), None)
-        return [*found, f"  nothing accepted: {why or 'nothing was faster in every regime'}"]
+        return [*found, f"  nothing accepted: {why or _why_nothing(tried)}"]
     return [*found, *_best(best)]
+
+
+def _why_nothing(tried: Sequence[Trial]) -> str:
+    """In a line, where nothing passed the screen."""
+    if any(one.results for one in tried):
+        return "nothing was faster in every regime"
+    if not tried:
+        return "nothing was tried"
+    return f"none of {count_text(len(tried), 'candidate')} came as far as being timed"
 
 
 def _best(trial: Trial) -> list[str]:
