@@ -8,6 +8,12 @@ from typing import Any, TypeVar
 _Mode = TypeVar("_Mode", bound=type[Any])
 
 
+def operator_name(function: Any) -> str:
+    """`add` of the `aten.add.Tensor` that a dispatch mode is given."""
+    parts = str(function).split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
 def without_compiler(mode: _Mode) -> _Mode:
     """A class of dispatch modes (`TorchDispatchMode`) whose first operator does not import
     `torch._dynamo`: seconds in each process.

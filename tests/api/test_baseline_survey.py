@@ -132,16 +132,22 @@ def test_no_candidate_of_a_file_is_called_so(tmp_path):
         load_problem(torch, path)
 
 
-@COMPILER
-@pytest.mark.slow
-def test_a_study_tries_the_fusion_and_says_why_no_graph_is_captured(tmp_path, monkeypatch):
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A problem's file, where the judge is taken to have proved itself: that takes a minute."""
     for name in ("HOME", "CACHE"):
         monkeypatch.setenv(f"KERNEL_COMPASS_{name}", str(tmp_path / name.lower()))
     proved = tmp_path / "cache" / "self-test"
     proved.mkdir(parents=True)
     (proved / f"{environment_key('cpu')[0]}.json").write_text('{"passed": true}')
-    path = tmp_path / "problem.py"
-    path.write_text(CHAIN)
+    file = tmp_path / "problem.py"
+    file.write_text(CHAIN)
+    return file
+
+
+@COMPILER
+@pytest.mark.slow
+def test_a_study_tries_the_fusion_and_says_why_no_graph_is_captured(path):
     events = []
     request = api.study_request(str(path), regimes=("warm",), trials=3)
     found = api.optimize(request, "simulated", events.append).recorded
@@ -160,14 +166,7 @@ def test_a_study_tries_the_fusion_and_says_why_no_graph_is_captured(tmp_path, mo
     ("config", "code"),
     [(None, ExitCode.OK), ({"mode": "nosuch"}, ExitCode.USAGE), ({"block": 4}, ExitCode.USAGE)],
 )
-def test_it_is_judged_by_its_name_in_its_modes_alone(tmp_path, monkeypatch, capsys, config, code):
-    for name in ("HOME", "CACHE"):
-        monkeypatch.setenv(f"KERNEL_COMPASS_{name}", str(tmp_path / name.lower()))
-    proved = tmp_path / "cache" / "self-test"
-    proved.mkdir(parents=True)
-    (proved / f"{environment_key('cpu')[0]}.json").write_text('{"passed": true}')
-    path = tmp_path / "problem.py"
-    path.write_text(CHAIN)
+def test_it_is_judged_by_its_name_in_its_modes_alone(path, capsys, config, code):
     words = ["validate", COMPILED, "--problem", str(path), "--device", "cpu", "--yes"]
     given = [] if config is None else ["--config", json.dumps(config)]
     assert main([*words, *given]) == code, capsys.readouterr()

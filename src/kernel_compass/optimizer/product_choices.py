@@ -30,7 +30,7 @@ def product_found(study: str, accepted: Trial, trials: Sequence[Trial]) -> Produ
     """
     finer: list[ProductChoice] = []
     errors = [_error(accepted)]
-    for one in sorted(trials, key=_slowest, reverse=True):
+    for one in sorted(trials, key=_least_speedup, reverse=True):
         if _is_faster(one) and _error(one) < LESS * min(errors):
             errors.append(_error(one))
             finer.append(_choice(one))
@@ -47,10 +47,10 @@ def _choice(trial: Trial) -> ProductChoice:
 
 def _is_faster(trial: Trial) -> bool:
     """Whether it was right, and faster than the product in each regime that it was timed in."""
-    return trial.reason in _RIGHT and bool(trial.results) and _slowest(trial) > 1.0
+    return trial.reason in _RIGHT and bool(trial.results) and _least_speedup(trial) > 1.0
 
 
-def _slowest(trial: Trial) -> float:
+def _least_speedup(trial: Trial) -> float:
     return min((one.speedup.estimate for one in trial.results), default=0.0)
 
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import beside_compiled, without_compiler
+from kernel_compass.dispatch_mode import beside_compiled, operator_name, without_compiler
 from kernel_compass.validation.guards import Guarded, guarded_block, overlaps
 
-_UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 _FILLED = ("zeros", "zeros_like", "new_zeros", "full", "full_like", "new_full", "ones", "ones_like")
 _MOST_HELD_BYTES = 1 << 30
 """Guards are looked at when the call is over, and hold memory until then."""
@@ -61,10 +61,10 @@ def filled_allocations(value: float, around: Around | None = None) -> Iterator[N
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             made = function(*args, **(kwargs or {}))
-            name = str(function).split(".")[1] if "." in str(function) else ""
-            if name in _UNWRITTEN and made.dtype.is_floating_point:
+            name = operator_name(function)
+            if name in UNWRITTEN and made.dtype.is_floating_point:
                 made.fill_(value)
-            if around is not None and name in (*_UNWRITTEN, *_FILLED):
+            if around is not None and name in (*UNWRITTEN, *_FILLED):
                 made = around.put(made)
             return made
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import without_compiler
+from kernel_compass.dispatch_mode import operator_name, without_compiler
+from kernel_compass.validation.allocations import UNWRITTEN
 
-_UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 _SATURATING = (
     *("exp", "exp2", "expm1", "_softmax", "_log_softmax", "softmax", "log_softmax"),
     *("sigmoid", "log_sigmoid_forward", "tanh", "erf", "erfc", "special_ndtr", "gelu", "silu"),
@@ -60,9 +60,9 @@ def steps(torch: Any, call: Callable[[], list[Any]]) -> Steps:
         ) -> Any:
             nonlocal distinct
             made = function(*args, **(kwargs or {}))
-            name = str(function).split(".")[1] if "." in str(function) else str(function)
+            name = operator_name(function)
             for one in made if isinstance(made, tuple | list) else (made,):
-                if name in _UNWRITTEN or not _is_float(torch, one):
+                if name in UNWRITTEN or not _is_float(torch, one):
                     continue
                 broken[name] += int(one.isnan().any())
                 if name.rstrip("_") in _SATURATING:

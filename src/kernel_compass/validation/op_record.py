@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import beside_compiled, without_compiler
+from kernel_compass.dispatch_mode import beside_compiled, operator_name, without_compiler
 
 _QUIET = ("view", "detach", "alias", "_unsafe_view", "as_strided", "empty", "clone", "copy_", "t")
 """Operations that compute nothing."""
@@ -46,7 +46,7 @@ def op_list(torch: Any, call: Callable[[], Any]) -> list[tuple[str, tuple[Any, .
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            name = str(function).split(".")[1] if "." in str(function) else str(function)
+            name = operator_name(function)
             if name not in _QUIET:
                 tensors = [a for a in args if isinstance(a, torch.Tensor)]
                 found.append((name, tuple((tuple(a.shape), str(a.dtype)) for a in tensors)))

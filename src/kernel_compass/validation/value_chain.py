@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from kernel_compass.dispatch_mode import beside_compiled, without_compiler
+from kernel_compass.dispatch_mode import beside_compiled, operator_name, without_compiler
 from kernel_compass.validation.same_values import layout_of, reach_of, same_values, tensors_in
 
 Node = frozenset[str]
@@ -146,7 +146,7 @@ class _Chain:
 
     def through(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Do one operation, and note what it makes and of what."""
-        name = str(function).split(".")[1] if "." in str(function) else str(function)
+        name = operator_name(function)
         given = [t for t in tensors_in(self._torch, (args, kwargs)) if self._is_plain(t)]
         written = [t for t in _written(self._torch, function, args, kwargs) if self._is_plain(t)]
         unread = [id(t) for t in written if name == "copy_" or t is kwargs.get("out")]
