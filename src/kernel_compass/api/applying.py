@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -21,7 +22,9 @@ from typing import Any
 from kernel_compass.api.actions import finding, layout, product, sdpa_backend
 from kernel_compass.api.actions.constant_weights import Weights
 from kernel_compass.api.actions.context import Application, Context, machine_model
+from kernel_compass.api.actions.joined_graph import joining
 from kernel_compass.api.actions.mode import Entered
+from kernel_compass.api.actions.shared_input import SharedInputs
 from kernel_compass.errors import KernelCompassError, UsageError, shortened
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.optimizer.dispatch_file import read_table
@@ -42,6 +45,7 @@ class _State:
     weights: Weights | None
     copies: layout.Copies | None
     entries: Sequence[DispatchEntry]
+    shared: SharedInputs | None = None
 
     def fits_sdpa(self) -> bool:
         """Whether attention was measured on this machine."""
@@ -56,7 +60,17 @@ class _State:
         """Ranges of tokens with an entry of this machine for a weight of these sizes."""
         here = self.context.here()
         table = DispatchTable(tuple(one for one in self.entries if one.gpu == here))
-        return product.patterns_of(table).get(sizes, ())
+        groups = () if self.shared is None else self.shared.groups
+        return product.patterns_of(table, groups).get(sizes, ())
+
+    def has_own(self, shape: tuple[int, ...]) -> bool:
+        """Whether an entry is for a weight `(N, K)` or `(K, N)` by itself, or `(H, K, N)`."""
+        known = self._own
+        return tuple(shape) in known or tuple(reversed(shape)) in known
+
+    @cached_property
+    def _own(self) -> frozenset[tuple[int, ...]]:
+        return frozenset(product.patterns_of(DispatchTable(tuple(self.entries))))
 
 
 class Applied(AbstractContextManager["Applied"]):
@@ -81,6 +95,7 @@ class Applied(AbstractContextManager["Applied"]):
         """Each action with whether it is on, and if not, why."""
         self._stack: ExitStack | None = None
         self._weights: Weights | None = None
+        self._shared: SharedInputs | None = None
 
     def __enter__(self) -> Applied:
         if self._stack is not None:
@@ -117,7 +132,8 @@ class Applied(AbstractContextManager["Applied"]):
     @property
     def added_bytes(self) -> int:
         """Memory that packed weights take beside the originals."""
-        return 0 if self._weights is None else self._weights.added_bytes
+        both = (self._weights, self._shared)
+        return sum(one.added_bytes for one in both if one is not None)
 
     @property
     def freed_bytes(self) -> int:
@@ -128,7 +144,7 @@ class Applied(AbstractContextManager["Applied"]):
     @property
     def products(self) -> int:
         """Products computed by an entry, as they were called in eager code or captured."""
-        return 0 if self._weights is None else self._weights.uses
+        return sum(one.uses for one in (self._weights, self._shared) if one is not None)
 
     def explain(self) -> tuple[str, ...]:
         """Each action in a line, and of weights which are packed, or why torch computes them."""
@@ -136,8 +152,10 @@ class Applied(AbstractContextManager["Applied"]):
         lines += [f"{one.action.text}: {note}" for one in self.applications for note in one.notes]
         if self._weights is None:
             return tuple(lines)
-        lines += [repr(one).strip("<>") for one in self._weights.handles]
-        lines += [f"weight {what}: {why}" for what, why in self._weights.reasons.items()]
+        for found in (self._weights, self._shared):
+            if found is not None:
+                lines += [repr(one).strip("<>") for one in found.handles]
+                lines += [f"weight {what}: {why}" for what, why in found.reasons.items()]
         return tuple(lines)
 
     def _put_on(self, one: Application, context: Context, stack: ExitStack) -> None:
@@ -165,15 +183,21 @@ class Applied(AbstractContextManager["Applied"]):
         it keeps what is compiled under these actions apart from the program's own."""
         on = [one for one in self.applications if one.on or one.objection is None]
         entries = [*context.products, *self._entries]
+        self._weights = self._shared = None
         if not on and not entries:
             return
         handlers: dict[Any, Any] = {}
         facts: dict[str, Any] = {"torch": torch_library()}
-        if entries:
+        if entries or context.shared:
             self._weights = product.weights_of(context, entries)
             stack.callback(self._weights.close)
             handlers |= product.handlers()
-            facts["products"] = product.patterns_of(DispatchTable(tuple(entries)))
+            table = DispatchTable(tuple(entries))
+            facts["products"] = product.patterns_of(table, context.shared)
+        if context.shared and self._weights is not None:
+            self._shared = product.shared_of(context, self._weights)
+            stack.callback(self._shared.close)
+            stack.enter_context(joining())
         if context.sdpa:
             handlers |= sdpa_backend.handlers()
             facts["sdpa"] = dict(context.sdpa)
@@ -182,7 +206,7 @@ class Applied(AbstractContextManager["Applied"]):
         if copies is not None:
             stack.callback(copies.close)
             handlers |= layout.handlers()
-        state = _State(context, self._weights, copies, entries)
+        state = _State(context, self._weights, copies, entries, self._shared)
         signature = (
             tuple((repr(one.action), repr(one.gpu)) for one in on),
             tuple(map(repr, entries)),

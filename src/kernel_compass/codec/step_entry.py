@@ -16,6 +16,7 @@ from kernel_compass.codec.trial_document import (
 from kernel_compass.errors import UsageError
 from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.step_action import StepAction, StepActionKind, StepEntry
+from kernel_compass.records.workload import Op
 
 _NEEDS = {
     StepActionKind.PRODUCT: "workload",
@@ -43,7 +44,7 @@ class WorkloadDocument(Part):
     name: str | None
 
 
-class TargetDocument(Part):
+class TargetDocument(Part, omit_defaults=True):
     """`action.target`."""
 
     what: str
@@ -54,6 +55,7 @@ class TargetDocument(Part):
     kernel_sha256: str | None
     workload: WorkloadDocument | None
     shapes: list[list[int]]
+    parts: list[int] = msgspec.field(default_factory=list)
 
 
 class ActionDocument(Part):
@@ -127,6 +129,9 @@ def _check_action(action: StepAction) -> None:
         return
     if action.candidate is None or action.candidate.format is None:
         raise ValueError("a product names no implementation with its number format")
+    work, parts = action.target.workload, action.target.parts
+    if parts and (work is None or work.op is not Op.LINEAR or sum(parts) != work.columns):
+        raise ValueError(f"parts of {parts} columns do not make up the product")
     try:
         NumberFormat.parse(action.candidate.format)
     except UsageError as error:

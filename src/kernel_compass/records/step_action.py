@@ -20,7 +20,7 @@ class StepActionKind(StrEnum):
 
     PRODUCT = "product"
     """`mm`, `bmm`, `linear`, `addmm` with a constant weight by another implementation; its weights
-    are packed once."""
+    are packed once. Linear layers with the same input may be computed as one."""
     TRITON_CONFIG = "triton_config"
     """The user's own Triton kernel with another configuration, put in at the launch."""
     LAYOUT = "layout"
@@ -54,6 +54,9 @@ class StepTarget:
     """Of a product."""
     shapes: tuple[tuple[int, ...], ...] = ()
     """Of the tensors, where the action holds for these alone."""
+    parts: tuple[int, ...] = ()
+    """Of a product: the columns of each of the products with the same input that it computes as
+    one, in the order in which they are called; empty = it is a single one."""
 
 
 @dataclass(frozen=True)

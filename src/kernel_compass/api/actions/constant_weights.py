@@ -14,11 +14,17 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from weakref import ref
 
 from kernel_compass.api.actions.freed_originals import FreedOriginals
+from kernel_compass.api.actions.weight_memory import (
+    capturing,
+    digest,
+    memory_of,
+    plain_dispatch,
+    weak,
+)
 from kernel_compass.api.dispatch import Handle, Table
 from kernel_compass.errors import KernelCompassError, shortened
 from kernel_compass.kernels.library import torch_library
@@ -67,8 +73,8 @@ class Weights:
         only: Iterable[Tensor] | None = None,
     ) -> None:
         self._table = table
-        self._constants = {_memory(one): _weak(one) for one in constants}
-        self._only = None if only is None else {_memory(one): _weak(one) for one in only}
+        self._constants = {memory_of(one): weak(one) for one in constants}
+        self._only = None if only is None else {memory_of(one): weak(one) for one in only}
         self._known: dict[tuple[Any, ...], Known] = {}
         self._quick: dict[int, tuple[Any, int, Known]] = {}
         self._lock = threading.RLock()
@@ -102,17 +108,24 @@ class Weights:
         if known.handle is None or known.exposed or known.version != weight._version:
             with self._lock:
                 self._bring_up(known, weight, turned)
-        if known.handle is not None and weight.is_cuda and not known.kept and _capturing(weight):
+        if known.handle is not None and weight.is_cuda and not known.kept and capturing(weight):
             known.kept = True
             _KEPT.append(known.handle)
         return known.handle
 
     def expose(self, tensor: Tensor) -> None:
         """The program gets a door to a weight through which changes are not counted."""
-        memory = _memory(tensor)
+        memory = memory_of(tensor)
         for key, known in tuple(self._known.items()):
             if key[0] == memory:
                 known.exposed = True
+
+    def constant(self, weight: Tensor) -> bool:
+        """Whether it is known to be constant, seen for the first time: a parameter or buffer."""
+        parameter = torch_library().nn.Parameter
+        base = weight._base
+        is_one = isinstance(weight, parameter) or isinstance(base, parameter)
+        return is_one or memory_of(weight) in self._constants
 
     def close(self) -> None:
         """Forget all; originals are where they were, to the bit."""
@@ -124,7 +137,7 @@ class Weights:
 
     def _find(self, weight: Tensor, turned: bool) -> Known | None:
         quick = self._quick.get(id(weight))
-        memory = _memory(weight)
+        memory = memory_of(weight)
         if quick is not None and quick[0]() is weight and quick[1] == memory and not turned:
             known = quick[2]
             if known.version == weight._version:
@@ -144,18 +157,12 @@ class Weights:
         if known is None:
             self._purge()
             version = weight._version
-            if not self._constant(weight, key[0]):
+            if not self.constant(weight):
                 version = -1  # no version yet: it has to be seen a second time
-            known = self._known[key] = Known(_weak(weight), version)
+            known = self._known[key] = Known(weak(weight), version)
         if not turned:
             self._quick[id(weight)] = (ref(weight), key[0], known)
         return known
-
-    def _constant(self, weight: Tensor, memory: int) -> bool:
-        parameter = torch_library().nn.Parameter
-        base = weight._base
-        is_one = isinstance(weight, parameter) or isinstance(base, parameter)
-        return is_one or memory in self._constants
 
     def _bring_up(self, known: Known, weight: Tensor, turned: bool) -> None:
         """Pack, or pack again, or find that what is packed still holds."""
@@ -165,7 +172,7 @@ class Weights:
             if not first and self.freed is not None:
                 self.freed.never(weight)
             return  # this call is torch's; packed when it is the same at the next
-        if _capturing(weight) or not _plain_dispatch():
+        if capturing(weight) or not plain_dispatch():
             return
         if known.handle is not None:
             self._look(known, weight)
@@ -185,7 +192,7 @@ class Weights:
         known.exposed = False
         if self.freed is not None:
             self.freed.restore(weight)
-        if _digest(weight) != known.digest:
+        if digest(weight) != known.digest:
             known.handle = None  # packed at the next call
 
     def _pack(self, known: Known, weight: Tensor, turned: bool) -> None:
@@ -205,7 +212,7 @@ class Weights:
                 return
             known.packings += 1
             known.exposed = False
-            known.digest = _digest(given)
+            known.digest = digest(given)
             if self.freed is not None:
                 self.freed.free(weight)
 
@@ -221,53 +228,3 @@ class Weights:
                 del self._known[key]
             for number in [n for n, one in self._quick.items() if one[0]() is None]:
                 del self._quick[number]
-
-
-def _memory(tensor: Tensor) -> int:
-    """Which storage a tensor lies in; unique as long as a weak reference to it is held."""
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _weak(tensor: Tensor) -> Any:
-    return _weak_reference()(tensor.untyped_storage())
-
-
-@cache
-def _weak_reference() -> Any:
-    from importlib import import_module
-
-    return import_module("torch.multiprocessing.reductions").StorageWeakRef
-
-
-def _capturing(tensor: Tensor) -> bool:
-    """Whether launches are recorded and not run: nothing can be packed then."""
-    return bool(tensor.is_cuda and torch_library().cuda.is_current_stream_capturing())
-
-
-@cache
-def _modes() -> Callable[[], list[Any]]:
-    from importlib import import_module
-
-    found: Callable[[], list[Any]] = import_module(
-        "torch.utils._python_dispatch"
-    )._get_current_dispatch_mode_stack
-    return found
-
-
-def _plain_dispatch() -> bool:
-    """Whether operators run as they are: under a dispatch mode they may be counted, or faked."""
-    return not _modes()()
-
-
-def _digest(weight: Tensor) -> int:
-    """A sum over the bits of a weight that depends on their places; waits for the GPU."""
-    torch = torch_library()
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        width = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-        bits = weight.detach().view(width[weight.element_size()])
-        total = 0
-        for axis in range(bits.dim()):
-            sums = bits.sum(dim=[d for d in range(bits.dim()) if d != axis], dtype=torch.int64)
-            places = torch.arange(1, sums.numel() + 1, device=sums.device, dtype=torch.int64)
-            total = total * 1_000_003 + int((sums * places * places).sum())
-        return total

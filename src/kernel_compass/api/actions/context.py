@@ -19,6 +19,7 @@ from kernel_compass.records.step_action import StepAction
 if TYPE_CHECKING:
     from kernel_compass.api.actions.graphed import Graphs
     from kernel_compass.api.actions.root_waiting import RootWaiting
+    from kernel_compass.api.actions.shared_input import Shared
 
 Undo = Callable[[], None]
 
@@ -104,6 +105,8 @@ class Context:
     waiting: RootWaiting | None = None
     """For the step's module, where only the running program knows it."""
     products: list[DispatchEntry] = field(default_factory=list)
+    shared: list[Shared] = field(default_factory=list)
+    """Products of one input that are computed as one."""
     environments: Mapping[str, Environment] = field(default_factory=dict)
     """Where studies measured: what is doubtful about an entry here is said from it."""
     sdpa: dict[tuple[tuple[int, ...], ...], str] = field(default_factory=dict)

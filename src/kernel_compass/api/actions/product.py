@@ -15,6 +15,7 @@ from kernel_compass.api.actions.constant_weights import Weights
 from kernel_compass.api.actions.context import Context, Undo
 from kernel_compass.api.actions.einsum_product import as_batched
 from kernel_compass.api.actions.mode import state_of
+from kernel_compass.api.actions.shared_input import Shared, SharedInputs
 from kernel_compass.api.dispatch import Table
 from kernel_compass.kernels.library import torch_library
 from kernel_compass.records.comparison import Interval
@@ -28,7 +29,7 @@ from kernel_compass.records.dispatch import (
     ordered,
 )
 from kernel_compass.records.profile import Regime
-from kernel_compass.records.step_action import StepAction, StepEntry
+from kernel_compass.records.step_action import StepAction, StepEntry, StepTarget
 from kernel_compass.records.workload import Op
 
 Patterns = dict[tuple[int, ...], tuple[tuple[int, int], ...]]
@@ -47,12 +48,29 @@ def objection(action: StepAction, context: Context) -> str | None:
         return "it names no implementation with its number format"
     if target.module is not None and context.module(target.module) is None:
         return f"there is no module {target.module!r}"
+    if target.parts:
+        return _parts_objection(target)
+    return None
+
+
+def _parts_objection(target: StepTarget) -> str | None:
+    work = target.workload
+    assert work is not None
+    if target.module is not None:
+        return "products of one input are not limited to a module"
+    if work.op is not Op.LINEAR or len(target.parts) < 2 or sum(target.parts) != work.columns:
+        return f"{target.parts} columns do not make up {work.shape_text}"
     return None
 
 
 def put_on(action: StepAction, context: Context) -> Undo:
-    """Add it to what the mode's table holds."""
+    """Add it to what the mode's tables hold."""
     entry = entry_of(action, context)
+    if action.target.parts:
+        shared = Shared(entry, action.target.parts)
+        context.shared.append(shared)
+        context.of(action).on = True
+        return lambda: context.shared.remove(shared)
     context.products.append(entry)
     context.of(action).on = True
     return lambda: context.products.remove(entry)
@@ -73,7 +91,7 @@ def entry_of(action: StepAction, context: Context, of: StepEntry | None = None) 
         (RegimeWin(Regime.IN_SITU, speedup),),
         candidate,
         "this application",
-        len(context.products) + 1,
+        len(context.products) + len(context.shared) + 1,
     )
 
 
@@ -87,6 +105,13 @@ def weights_of(context: Context, entries: Sequence[DispatchEntry]) -> Weights:
     return Weights(table, constants, context.free_originals, _only(context))
 
 
+def shared_of(context: Context, weights: Weights) -> SharedInputs:
+    """The joined weights of an application, none packed yet."""
+    entries = ordered([one.entry for one in context.shared], context.environments)
+    table = Table(entries, context.implementation_of, context.target)
+    return SharedInputs(context.shared, table, weights, context.here)
+
+
 def _only(context: Context) -> list[Tensor] | None:
     """The tensors of the modules that products are limited to, where all of them are."""
     modules = [
@@ -98,7 +123,7 @@ def _only(context: Context) -> list[Tensor] | None:
     return [one for module in found if module is not None for one in module.parameters()]
 
 
-def patterns_of(table: DispatchTable) -> Patterns:
+def patterns_of(table: DispatchTable, shared: Sequence[Shared] = ()) -> Patterns:
     """What the mode looks at: constants when it is traced."""
     found: dict[tuple[int, ...], set[tuple[int, int]]] = {}
     for entry in table.contributions:
@@ -106,6 +131,10 @@ def patterns_of(table: DispatchTable) -> Patterns:
         batched = p.op is Op.BMM
         sizes = (p.heads, p.reduction, p.columns) if batched else (p.reduction, p.columns)
         found.setdefault(sizes, set()).update((one.low, one.high) for one in p.tokens)
+    for group in shared:
+        for columns in group.parts:
+            part = (group.entry.pattern.reduction, columns)
+            found.setdefault(part, set()).update((one.low, one.high) for one in group.tokens)
     return {sizes: tuple(sorted(ranges)) for sizes, ranges in found.items()}
 
 
@@ -172,6 +201,8 @@ def _data(mode: Any, _: Any, args: Any, __: Any) -> Any:
         state = state_of(mode.number)
         if state is not None and state[0].weights is not None:
             state[0].weights.expose(args[0])
+            if state[0].shared is not None:
+                state[0].shared.expose(args[0])
 
 
 def _product(mode: Any, form: str, a: Any, weight: Any, bias: Any) -> Any:
@@ -216,22 +247,51 @@ def _eager(torch: Any, number: int, form: str, a: Any, weight: Any, bias: Any) -
         return None
     if torch.is_autocast_enabled(a.device.type):
         return None
-    return _computed(number, form, a, weight, bias)
+    return _computed(number, form, a, weight, bias, followed=True)
 
 
-def _computed(number: int, form: str, a: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+def _computed(
+    number: int,
+    form: str,
+    a: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    followed: bool = False,
+) -> Any:
     state = state_of(number)
     weights = None if state is None else state[0].weights
     if weights is None:
         return None
     assert state is not None
     with state[0].context.bare():
-        handle = weights.handle(weight, form == TURNED)
-        out = None if handle is None else handle.computed(a)
+        out = None
+        if followed and form == LINEAR and state[0].shared is not None:
+            out = state[0].shared.followed(a, weight)
         if out is None:
-            return None
-        weights.uses += 1
+            if state[0].shared is not None and not state[0].has_own(weight.shape):
+                return None
+            handle = weights.handle(weight, form == TURNED)
+            out = None if handle is None else handle.computed(a)
+            if out is None:
+                return None
+            weights.uses += 1
         return out if bias is None else out + bias
+
+
+def _together(a: Tensor, weights: list[Tensor], number: int) -> Tensor:
+    """Products of one input behind one another at run time, in code that `torch.compile` made."""
+    state = state_of(number)
+    if state is not None and state[0].shared is not None:
+        with state[0].context.bare():
+            found: Tensor | None = state[0].shared.product(a, weights)
+        if found is not None:
+            return found
+    return _each(a, weights, number)
+
+
+def _each(a: Tensor, weights: list[Tensor], _: int) -> Tensor:
+    torch = torch_library()
+    return torch.cat([torch.nn.functional.linear(a, one) for one in weights], -1)
 
 
 def _operated(a: Tensor, weight: Tensor, bias: Tensor | None, form: str, number: int) -> Tensor:
@@ -267,4 +327,10 @@ def _operator() -> None:
     )
     library.impl("applied_product", _operated, "CompositeExplicitAutograd")
     torch.library.register_fake("kernel_compass::applied_product", _torchs, lib=library)
+    library.define(
+        "applied_products(Tensor a, Tensor[] weights, int mode) -> Tensor",
+        tags=(torch.Tag.pt2_compliant_tag,),
+    )
+    library.impl("applied_products", _together, "CompositeExplicitAutograd")
+    torch.library.register_fake("kernel_compass::applied_products", _each, lib=library)
     _LIBRARIES.append(library)  # what it defined goes with it
