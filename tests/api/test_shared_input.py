@@ -200,6 +200,7 @@ def test_between_the_products_too(module, stand_in):
 
 def test_products_that_do_not_belong_together(module, stand_in):
     """Some of them, another order, other tokens, inputs of their own."""
+
     def some(x):
         return F.linear(x, module.q), F.linear(x, module.k)
 

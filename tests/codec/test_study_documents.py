@@ -192,6 +192,22 @@ def test_a_change_to_a_step_that_contradicts_itself_is_not_written(wrong):
         dispatch_table.encode(DispatchTable().merged([], {"study-s": ENVIRONMENT}, [wrong]))
 
 
+def with_parts(parts):
+    one = step_entry("product", files={})
+    target = replace(one.action.target, parts=parts)
+    return replace(one, action=replace(one.action, target=target))
+
+
+def test_products_of_one_input_keep_what_they_are_made_of():
+    columns = with_parts(()).action.target.workload.columns
+    entry = with_parts((columns - 1024, 1024))
+    table = DispatchTable().merged([], {"study-s": ENVIRONMENT}, [entry])
+    assert dispatch_table.decode(dispatch_table.encode(table)).steps == (entry,)
+    wrong = DispatchTable().merged([], {"study-s": ENVIRONMENT}, [with_parts((columns, 1))])
+    with pytest.raises(StudyError, match="contradicts itself"):
+        dispatch_table.encode(wrong)
+
+
 def test_version_1_has_no_steps():
     found = json.loads(dispatch_table.encode(TABLE))
     with pytest.raises(StudyError, match="no field `steps`"):

@@ -9,12 +9,16 @@ from optimizer.step_samples import KIND, decode_capture, groups_of, op, tensor
 
 from kernel_compass.optimizer.step_doors import StepView
 from kernel_compass.optimizer.step_proposers import step_proposers
+from kernel_compass.optimizer.step_proposers.products import decided
 from kernel_compass.optimizer.step_proposers.triton_configs import neighbours
 from kernel_compass.optimizer.step_selecting import select_places, worked_on
+from kernel_compass.records.comparison import Interval
 from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.step_action import StepAction, StepTarget
 from kernel_compass.records.step_capture import StepKernel
+from kernel_compass.records.step_loop import ProductFound
+from kernel_compass.records.trial import Candidate
 
 
 def view(capture, accepted=(), budget=1.0, groups=groups_of, **more):
@@ -161,3 +165,76 @@ def test_numbers_that_are_no_sizes_stay_as_they_are():
     (launch,) = decode_capture().launches
     odd = replace(launch, config={"N": 1000, "CAUSAL": True, "BLOCK": 64, "num_warps": 4})
     assert {(one["N"], one["CAUSAL"]) for one in neighbours(odd)} == {(1000, True)}
+
+
+def attention_capture(*, written=False, turned=False):
+    """Three layers of one input and one of another, as aten shows them; kernels of 10 us."""
+    capture = decode_capture(0.0)
+    x, other = tensor(16, 4096, storage=1), tensor(16, 4096, storage=2)
+
+    def weight(columns, storage):
+        found = tensor(4096, columns, storage=storage, constant=True)
+        return found if turned else replace(found, strides=(1, 4096))
+
+    ops = [
+        op(0, "aten::mm", [x, weight(4096, 10)], [tensor(16, 4096, storage=20)], "attn"),
+        op(1, "aten::mul", [tensor(16, 4096, storage=20)] * 2, [tensor(16, 4096, storage=21)]),
+        op(2, "aten::mm", [x, weight(1024, 11)], [tensor(16, 1024, storage=22)], "attn"),
+        op(3, "aten::mm", [x, weight(1024, 12)], [tensor(16, 1024, storage=23)], "attn"),
+        op(4, "aten::mm", [other, weight(4096, 13)], [tensor(16, 4096, storage=24)], "attn"),
+    ]
+    if written:
+        ops[1] = op(1, "aten::mul_", [x, x], [x], writes=True)
+    products = (0, 2, 3, 4)
+    kernels = tuple(StepKernel(f"gemm{at}", 10.0, 1, at, floor_us=5.0) for at in products)
+    return replace(capture, ops=tuple(ops), kernels=kernels, launches=(), step_us=40.0)
+
+
+def none(_):
+    return ()
+
+
+def joined_offers(found):
+    return [o for o in proposals(found, KIND.PRODUCT) if o.proposal.action.target.parts]
+
+
+def test_layers_of_one_input_are_proposed_as_one():
+    found = view(attention_capture(), groups=none, speedups={"linear 16x6144x4096": 1.5})
+    (offer,) = joined_offers(found)
+    target = offer.proposal.action.target
+    assert target.parts == (4096, 1024, 1024) and offer.study == target.workload
+    assert offer.study.shape_text == "linear 16x6144x4096"
+    # 30 us, of which two products' starts of 3 us, and a third of what is left
+    assert offer.proposal.saves_us == pytest.approx(6.0 + 24.0 / 3)
+    assert offer.proposal.share == pytest.approx(0.75)
+    # once they are one, of two layers of one size the other is left
+    done = replace(offer.proposal.action)
+    after = view(attention_capture(), (done,), groups=none)
+    assert not joined_offers(after)
+    (left,) = proposals(after, KIND.PRODUCT)
+    assert left.study.shape_text == "linear 16x4096x4096"
+    assert left.proposal.share == pytest.approx(0.25)
+
+
+def test_layers_whose_input_is_written_between_are_not_one():
+    (offer,) = joined_offers(view(attention_capture(written=True), groups=none))
+    assert offer.proposal.action.target.parts == (1024, 1024)
+
+
+def test_weights_that_lie_the_other_way_round_are_not_put_together():
+    assert not joined_offers(view(attention_capture(turned=True), groups=none))
+
+
+def test_what_is_tried_of_one_input_ends_with_torchs_own_product():
+    (offer,) = joined_offers(view(attention_capture(), groups=none))
+    gain = {"cold": Interval(1.5, 1.4, 1.6, 0.95)}
+    found = ProductFound("s", Candidate("own_decode", {}, "w8a16_int8"), gain, 1 << 20)
+    first, last = decided(offer, found, 40.0)
+    assert first.proposal.action.candidate.format == "w8a16_int8" and first.proposal.finer == 1
+    assert first.proposal.saves_us == pytest.approx(6.0 + 24.0 / 3)
+    assert last.proposal.action.candidate.implementation == "cublas_bf16"
+    assert last.proposal.saves_us == pytest.approx(6.0) and last.proposal.finer == 0
+    (only,) = decided(offer, ProductFound(None, None, detail="nothing"), 40.0)
+    assert only.proposal.action.candidate.implementation == "cublas_bf16"
+    own = ProductFound("s", Candidate("own_decode", {}, "bf16"), gain)
+    assert [o.proposal.action.candidate.format for o in decided(offer, own, 40.0)] == ["bf16"]

@@ -38,12 +38,17 @@ class Gathered:
     saves_at_most_us: float | None = None
     parts: list[float | None] = field(default_factory=list)
     """Floors of a product's kernels."""
+    columns: tuple[int, ...] = ()
+    """Of products with the same input."""
 
     def add(self, time_us: float, floor_us: float | None, launches: float) -> None:
         """A kernel, or a run of them."""
         self.time_us += time_us
         self.launches += launches
-        if self.kind is PlaceKind.PRODUCT:  # the parts of a split product have one floor together
+        if self.kind in (
+            PlaceKind.PRODUCT,
+            PlaceKind.SHARED,
+        ):  # the parts of a split product have one floor together
             self.parts.append(floor_us)
             found = [one for one in self.parts if one is not None]
             self.floor_us = sum(found) if found else None
@@ -75,8 +80,7 @@ def of_kernels(
         place = found.setdefault(key, made)
         # what it moved is no least: the loop is there to have it move less
         floor = None if kernel.floor_basis == "traffic" else kernel.floor_us
-        if floor is not None and place.workload is not None and budget_pct >= EIGHT_BIT_PCT:
-            floor *= _less_bytes(place.workload)
+        floor = at_budget(floor, place.workload, budget_pct)
         place.add(kernel.time_us, floor, kernel.launches)
         if op is not None:
             place.at(op)
@@ -172,7 +176,7 @@ def idle_of(capture: StepCapture) -> Iterator[Gathered]:
 def of_operators(capture: StepCapture) -> Iterable[Gathered]:
     """Products and attention, by what they move."""
     found: dict[str, Gathered] = {}
-    unit = _us_a_byte(capture)
+    unit = us_a_byte(capture)
     for op in capture.ops:
         kind, name, workload = kind_of(op)
         if kind not in (PlaceKind.PRODUCT, PlaceKind.ATTENTION):
@@ -192,7 +196,7 @@ def of_runs(capture: StepCapture) -> Iterable[Gathered]:
     """Runs of operators that could be one pass, by what they move."""
     found: dict[str, Gathered] = {}
     ops = {op.index: op for op in capture.ops}
-    unit = _us_a_byte(capture)
+    unit = us_a_byte(capture)
     for run in op_runs(capture):
         words = [ops[index].name for index in run.ops]
         name = _group_name(run.first_line, run.last_line, words)
@@ -209,7 +213,7 @@ def _saves(run: OpRun) -> int:
     return max(run.bytes - run.outer_bytes, 0)
 
 
-def _us_a_byte(capture: StepCapture) -> float:
+def us_a_byte(capture: StepCapture) -> float:
     """What the step takes for a byte, all in all; 1 where it has no time."""
     total = sum(map(op_bytes, capture.ops))
     return capture.step_us / total if capture.step_us is not None and total else 1.0
@@ -226,6 +230,13 @@ def _group_name(
         return f"{count} {kind}, {words[0]} to {words[-1]}"
     end = f" to {last.file}:{last.line}" if last is not None and last != first else ""
     return f"{count} {kind} from {first.text}{end}"
+
+
+def at_budget(floor_us: float | None, workload: Workload | None, budget_pct: float) -> float | None:
+    """A kernel's floor; of a product that of 8-bit weights, where the budget allows them."""
+    if floor_us is None or workload is None or budget_pct < EIGHT_BIT_PCT:
+        return floor_us
+    return floor_us * _less_bytes(workload)
 
 
 def _less_bytes(workload: Workload) -> float:

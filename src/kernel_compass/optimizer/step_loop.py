@@ -248,9 +248,10 @@ class StepLoop:
                 (o.dtype for o in self._places if o.workload == offer.study and o.dtype), ""
             )
             found = self._bench.study(offer.study, dtype)
-            if found.candidate is None:
+            offers = decided(offer, found, self._step_us())
+            if not offers:
                 return [offer], (Reason.NOT_FASTER, found.detail)
-            return decided(offer, found, self._step_us()), None
+            return offers, None
         if offer.configs:
             best, objection = self._best_config(offer)
             return [best], objection

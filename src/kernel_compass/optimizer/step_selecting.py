@@ -17,12 +17,13 @@ from kernel_compass.optimizer.step_gathering import (
     of_runs,
     of_wide_runs,
 )
+from kernel_compass.optimizer.step_shared import of_shared
 from kernel_compass.records.selection import PassedOver, Selected
 from kernel_compass.records.step_capture import RegionKind, StepCapture
 from kernel_compass.records.step_loop import PlaceKind, StepPlace
 from kernel_compass.units import percent_text
 
-HIDDEN = (PlaceKind.PRODUCT, PlaceKind.ATTENTION)
+HIDDEN = (PlaceKind.PRODUCT, PlaceKind.ATTENTION, PlaceKind.SHARED)
 """What a compiled region runs as before, and changes still reach."""
 NO_CHANGE = "no change is known for it"
 
@@ -52,10 +53,10 @@ def select_places(
         alone = of_kernels(capture, budget_pct, grouped | passes)
         gathered = [*alone, *of_groups(capture, groups), *wide]
         total = capture.step_us or sum(one.time_us for one in capture.kernels)
-        gathered += idle_of(capture)
+        gathered += [*idle_of(capture), *of_shared(capture, budget_pct)]
         said = "of the time"
     else:
-        gathered = [*of_operators(capture), *of_runs(capture)]
+        gathered = [*of_operators(capture), *of_runs(capture), *of_shared(capture, budget_pct)]
         total = capture.step_us or float(sum(map(op_bytes, capture.ops)) or 1)
         said = "of the bytes that its operators move (no kernel times here)"
     measured = bool(capture.kernels) or capture.step_us is not None
@@ -111,6 +112,7 @@ def _placed(one: Gathered, total: float, least: float, said: str, measured: bool
         one.launch,
         one.saves_at_most_us if measured else None,
         tuple(one.lines),
+        one.columns,
     )
 
 

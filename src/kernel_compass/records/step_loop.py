@@ -45,6 +45,8 @@ class PlaceKind(StrEnum):
 
     PRODUCT = "product"
     """A product with a constant weight."""
+    SHARED = "shared"
+    """Products with constant weights that have the same input: they could be one."""
     ATTENTION = "attention"
     TRITON = "triton"
     """A Triton kernel of the user's."""
@@ -70,6 +72,7 @@ class StepPlace:
     launches: float = 1.0
     """A step."""
     workload: Workload | None = None
+    """Of a product; of products with the same input, that of all their columns."""
     dtype: str | None = None
     modules: tuple[str, ...] = ()
     """Innermost ones of its operators, each once."""
@@ -79,6 +82,8 @@ class StepPlace:
     saves_at_most_us: float | None = None
     """Of a group: were it one kernel."""
     lines: tuple[SourceLine, ...] = ()
+    columns: tuple[int, ...] = ()
+    """Of products with the same input: those of each, as they are called."""
 
 
 @dataclass(frozen=True)

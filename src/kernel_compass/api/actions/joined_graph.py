@@ -24,7 +24,7 @@ LINEAR = "linear"
 @contextmanager
 def joining() -> Iterator[None]:
     """Graphs that are compiled meanwhile are looked at."""
-    config = import_module("torch._inductor.config")
+    config: Any = import_module("torch._inductor.config")
     before = config.post_grad_custom_pre_pass
     config.post_grad_custom_pre_pass = _pass()(before)
     try:
@@ -74,9 +74,9 @@ def join(graph: Any) -> None:
             groups.setdefault((node.args[0], node.args[4]), []).append(node)
     for (a, number), nodes in groups.items():
         state = state_of(number)
-        shared = None if state is None else state[0].shared
-        if shared is None:
+        if state is None or state[0].shared is None:
             continue
+        shared = state[0].shared
         left = nodes
         sizes = a.meta["val"].shape
         while True:

@@ -16,6 +16,7 @@ def memory_of(tensor: Tensor) -> int:
 
 
 def weak(tensor: Tensor) -> Any:
+    """A reference to a tensor's storage that does not hold it."""
     return _weak_reference()(tensor.untyped_storage())
 
 

@@ -8,7 +8,7 @@ from kernel_compass.optimizer.step_proposers.compiling import Compiling
 from kernel_compass.optimizer.step_proposers.graph import Graph
 from kernel_compass.optimizer.step_proposers.layout import Layout
 from kernel_compass.optimizer.step_proposers.precision import Precision
-from kernel_compass.optimizer.step_proposers.products import Products
+from kernel_compass.optimizer.step_proposers.products import Products, SharedInputs
 from kernel_compass.optimizer.step_proposers.triton_configs import TritonConfigs
 
 
@@ -18,6 +18,7 @@ def step_proposers(most_configs: int) -> tuple[StepProposer, ...]:
         Graph(),
         Compiling(),
         Products(),
+        SharedInputs(),
         TritonConfigs(most_configs),
         Attention(),
         Precision(),
