@@ -66,6 +66,7 @@ class Asked:
     """Arguments of the program."""
     options: StepOptions = field(default_factory=StepOptions)
     write: bool = False
+    product_minutes: float = 1.5
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -88,6 +89,7 @@ def run_of(asked: Asked, name: str, script: str | None = None, entry: str | None
         asked.device,
         asked.trials,
         asked.options,
+        asked.product_minutes,
     )
 
 
@@ -281,6 +283,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--trials", type=int, help="of a study, at most")
     parser.add_argument("--most", type=int, help="kernelbench: copies with no size over this")
     parser.add_argument("--quick", action="store_true", help="three processes, few pairs")
+    parser.add_argument("--product-minutes", type=float, default=1.5, help="of one product's study")
     parser.add_argument("--write", action="store_true", help="of predictions: keep them")
     a = parser.parse_args(given)
     folder = a.folder.resolve()
@@ -300,6 +303,7 @@ def main(words: Sequence[str] | None = None) -> int:
         own,
         options,
         a.write,
+        a.product_minutes,
     )
     try:
         return 0 if commands[a.what](asked) else 1

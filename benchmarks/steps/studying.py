@@ -44,6 +44,8 @@ class Run:
     device: str = "cuda"
     trials: int | None = None
     options: StepOptions = field(default_factory=StepOptions)
+    product_minutes: float = 1.5
+    """Of the study of one product."""
 
     @property
     def table(self) -> Path:
@@ -109,7 +111,13 @@ def _study(run: Run, say: Say) -> RecordedStudy:
     else:
         minutes = max(run.minutes - CONFIRM_MINUTES, LEAST_MINUTES)
         limits = StudyLimits(minutes, run.trials)
-        asked = StepAsked(run.budget_pct, limits, run.device, options=run.options)
+        asked = StepAsked(
+            run.budget_pct,
+            limits,
+            run.device,
+            product_minutes=run.product_minutes,
+            options=run.options,
+        )
         record = run.folder / "recording.json.gz"
         name = run.folder.name
         recorded = optimize_step(run.program, asked, tell, run.ledger, record, name).recorded
