@@ -9,6 +9,8 @@ from optimizer.loop_samples import TARGET, family, recording, workload
 from kernel_compass import api
 from kernel_compass.codec import loop_recording
 from kernel_compass.execution.recorded_executor import RecordedExecutor
+from kernel_compass.optimizer.loop_budget import LoopBudget
+from kernel_compass.optimizer.loop_tasks import TaskMaker
 from kernel_compass.records.counters import DRAM_BYTES_READ, L2_SECTORS_READ
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Outcome, Reason
@@ -78,6 +80,27 @@ def test_without_counters_nothing_is_claimed(run):
     (final,) = run({"unavailable": "ERR_NVGPUCTRPERM"})
     assert (final.outcome, final.explained) == (Outcome.ACCEPTED, None)
     assert any("ERR_NVGPUCTRPERM" in note for note in final.notes)
+
+
+@pytest.mark.parametrize("fitting", [0, 1])
+def test_what_there_is_no_time_to_count_is_said_and_not_waited_for(run, monkeypatch, fitting):
+    asked = []
+    explain = TaskMaker.explain
+
+    def seen(self, finals, regimes, left_s=None):
+        asked.append((tuple(regimes), explain(self, finals, regimes, left_s).run_timeout_s))
+        return explain(self, finals, regimes, left_s)
+
+    monkeypatch.setattr(TaskMaker, "explain", seen)
+    monkeypatch.setattr(LoopBudget, "counts", lambda *_: fitting)
+    monkeypatch.setattr(LoopBudget, "left_s", 40.0)
+    (final,) = run(counted(0.51))
+    assert final.outcome is Outcome.ACCEPTED
+    if fitting:
+        assert asked == [((Regime.COLD,), 40.0)] and final.explained is True
+    else:
+        assert not asked and final.explained is None
+        assert any("the minutes were over" in note for note in final.notes)
 
 
 GRAPHS = """

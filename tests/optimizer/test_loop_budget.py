@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from optimizer.loop_samples import COLD
 
-from kernel_compass.optimizer.loop_budget import LoopBudget
+from kernel_compass.optimizer.loop_budget import COUNTED_LAUNCH_S, LoopBudget
 from kernel_compass.optimizer.loop_diagnosing import TRIED, Diagnosing
 from kernel_compass.optimizer.proposers.findings import Findings
 from kernel_compass.records.loop import LoopOptions, Why
@@ -70,3 +70,16 @@ def test_counting_leaves_what_is_kept_for_all_workloads(left):
     diagnosing = Diagnosing(setup, None, book, found, works, Findings(), said.append)
     diagnosing.look([works[0]])
     assert kept == {"diagnosis": {"unavailable": "5 s would be all there is for it"}}
+
+
+def test_counting_of_finalists_fits_into_what_is_left():
+    """Both regimes, cold alone, none: whatever is left, counting does not go over the minutes."""
+    now = [0.0]
+    found = budget(now)
+    both_s, cold_s = (found.counted_s(5, regimes) for regimes in (2, 1))
+    assert both_s - cold_s == 10 * COUNTED_LAUNCH_S
+    for left_s, regimes in [(both_s + 1, 2), (both_s - 1, 1), (cold_s - 1, 0), (0.0, 0)]:
+        now[0] = 600.0 - left_s
+        assert found.counts(5) == regimes
+    assert budget([0.0], minutes=None).counts(5) == 2
+    assert found.finals_s(5) >= both_s

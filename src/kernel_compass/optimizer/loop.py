@@ -42,6 +42,7 @@ from kernel_compass.records.loop import (
 )
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.problem import ProblemWorkload
+from kernel_compass.records.profile import Regime
 from kernel_compass.records.search_space import CandidateSpace
 from kernel_compass.records.selection import Measured, PassedOver, Selected
 from kernel_compass.records.study import StudyState
@@ -86,7 +87,8 @@ class Loop:
     ) -> None:
         self._setup, self._executor = setup, executor
         self._ledger, self._book = ledger, Book(ledger)
-        self._budget = LoopBudget(setup.request.limits, setup.options, clock, began)
+        counted = 1 + (Regime.WARM in setup.regimes)
+        self._budget = LoopBudget(setup.request.limits, setup.options, clock, began, counted)
         self._baselines: dict[str, Baseline] = {}
         self._selected: tuple[Selected, ...] = ()
         self._works: list[Work] = []
@@ -147,8 +149,8 @@ class Loop:
         )
         why = screening.run()
         self._book.drop_pending(finals=False)
-        finals = Finals(self._setup, self._executor, self._book, self._teller)
-        finals.run(self._works, self._budget.has_room)
+        finals = Finals(self._setup, self._executor, self._book, self._teller, self._budget)
+        finals.run(self._works)
         self._book.drop_pending()
         return why
 

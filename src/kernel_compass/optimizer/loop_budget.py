@@ -13,10 +13,13 @@ PROCESS_S = 4.0
 """What a fresh process takes before it measures."""
 COUNTED_S = 10.0
 """What counting takes: one process under ncu, before it launches anything."""
+COUNTED_LAUNCH_S = 2.5
+"""What counting one launch adds, its operands made and packed."""
 SANITIZED_S = 40.0
 """What a finalist takes under both tools of compute-sanitizer: a process each."""
-OF_A_SCREEN = 0.8
-"""A finalist's part in one process, as a share of a screen."""
+OF_A_SCREEN = 0.4
+"""A finalist's part in one process, as a share of a screen: what it was on an H200, where five
+finalists in two regimes took 7 s a process, and a screen, which judges and compiles too, 2 s."""
 
 
 class LoopBudget:
@@ -27,6 +30,7 @@ class LoopBudget:
         options: of the hold-out.
         clock: seconds, monotonic.
         began: when the minutes began; `None` = now.
+        regimes: in how many a finalist's launches are counted.
     """
 
     def __init__(
@@ -35,7 +39,9 @@ class LoopBudget:
         options: LoopOptions,
         clock: Callable[[], float],
         began: float | None = None,
+        regimes: int = 2,
     ) -> None:
+        self._regimes = regimes
         self._limits, self._options, self._clock = limits, options, clock
         self._start = clock() if began is None else began
         self._screens = 0
@@ -91,4 +97,16 @@ class LoopBudget:
         timed = finalists * mean * (1 + OF_A_SCREEN * processes)
         if self._options.sanitize:
             timed += finalists * SANITIZED_S
-        return processes * PROCESS_S + COUNTED_S + timed
+        return processes * PROCESS_S + self.counted_s(finalists, self._regimes) + timed
+
+    def counted_s(self, finalists: int, regimes: int) -> float:
+        """What counting launches of so many and of their baselines takes, in one process."""
+        return COUNTED_S + 2 * finalists * regimes * COUNTED_LAUNCH_S
+
+    def counts(self, finalists: int) -> int:
+        """In how many regimes there is time to count; 0 = in none."""
+        left = self.left_s
+        if left is None:
+            return self._regimes
+        fitting = (n for n in range(self._regimes, 0, -1) if self.counted_s(finalists, n) <= left)
+        return next(fitting, 0)

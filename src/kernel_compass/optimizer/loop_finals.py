@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -12,6 +12,7 @@ from kernel_compass.errors import MeasurementError
 from kernel_compass.optimizer.hold_out_samples import hold_out_samples
 from kernel_compass.optimizer.loop_answers import gain_of, line_of, results_text
 from kernel_compass.optimizer.loop_book import FINALS, Book
+from kernel_compass.optimizer.loop_budget import LoopBudget
 from kernel_compass.optimizer.loop_explaining import explained
 from kernel_compass.optimizer.loop_sanitizing import sanitized
 from kernel_compass.optimizer.loop_setup import LoopSetup, ends_of
@@ -23,8 +24,10 @@ from kernel_compass.records.execution import TaskEnd, TaskFailure
 from kernel_compass.records.loop import Stage
 from kernel_compass.records.loop_contracts import Executor
 from kernel_compass.records.measurement import PairedSamples
+from kernel_compass.records.profile import Regime
 from kernel_compass.records.trial import Outcome, Proposal, Reason, RegimeResult, Trial
 
+OVER = "the minutes were over before a launch could be counted"
 ALPHA = 0.05
 """Chance of a wrong verdict over the finalists of a workload together, those of all rounds."""
 
@@ -63,16 +66,23 @@ _Samples = Mapping[int, Sequence[PairedSamples] | TaskFailure]
 class Finals:
     """Judges finalists, times them in fresh processes, and accepts the best of each workload."""
 
-    def __init__(self, setup: LoopSetup, executor: Executor, book: Book, teller: Teller) -> None:
+    def __init__(
+        self,
+        setup: LoopSetup,
+        executor: Executor,
+        book: Book,
+        teller: Teller,
+        budget: LoopBudget,
+    ) -> None:
         self._setup, self._executor, self._book, self._teller = setup, executor, book, teller
+        self._budget = budget
         self._most = 1
 
-    def run(self, works: Sequence[Work], has_time: Callable[[int], bool]) -> None:
+    def run(self, works: Sequence[Work]) -> None:
         """Hold out all finalists; each ends as accepted or rejected.
 
         Args:
             works: the workloads.
-            has_time: whether another round of so many finalists still fits.
         """
         held: dict[str, list[Proposal]] = {work.workload.name: [] for work in works}
         for number in range(self._setup.options.rounds):
@@ -82,7 +92,7 @@ class Finals:
                 for work in missing
                 for proposal in _finalists(work, self._setup, held[work.workload.name])
             ]
-            if not chosen or (number and not has_time(len(chosen))):
+            if not chosen or (number and not self._budget.has_room(len(chosen))):
                 return
             for work, proposal in chosen:
                 held[work.workload.name].append(proposal)
@@ -207,19 +217,25 @@ class Finals:
         passed = [one for one in judged if ends[one.number].trial.outcome is Outcome.ACCEPTED]
         if not passed:
             return ends
-        finals = [(one.work.workload, one.proposal.candidate) for one in passed]
-        task = self._setup.tasks.explain(finals, self._setup.regimes)
-        for end in ends_of(self._executor, [task]):
-            failed = end.failure.detail if end.failure else "no answer"
-            counted = (
-                [{"unavailable": failed}] * len(passed)
-                if end.answer is None
-                else end.answer["counted"]
-            )
-            for one, found in zip(passed, counted, strict=True):
-                before = ends[one.number]
-                ends[one.number] = replace(before, trial=explained(before.trial, found))
+        for one, found in zip(passed, self._counted(passed), strict=True):
+            before = ends[one.number]
+            ends[one.number] = replace(before, trial=explained(before.trial, found))
         return ends
+
+    def _counted(self, passed: Sequence[Finalist]) -> Sequence[Mapping[str, Any]]:
+        """What launches of each read, in as many regimes as there is time for."""
+        regimes = (Regime.COLD, Regime.WARM)[: self._budget.counts(len(passed))]
+        if not regimes:
+            return [{"unavailable": OVER}] * len(passed)
+        finals = [(one.work.workload, one.proposal.candidate) for one in passed]
+        task = self._setup.tasks.explain(finals, regimes, self._budget.left_s)
+        found: Sequence[Mapping[str, Any]] = [{"unavailable": "no answer"}] * len(passed)
+        for end in ends_of(self._executor, [task]):
+            if end.answer is not None:
+                found = end.answer["counted"]
+            elif end.failure is not None:
+                found = [{"unavailable": end.failure.detail}] * len(passed)
+        return found
 
     def _decide(self, work: Work, judged: Sequence[Finalist], trials: Mapping[int, Ended]) -> None:
         """Accept the best of a workload; of what is as right and slower, say so."""

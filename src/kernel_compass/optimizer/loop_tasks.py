@@ -99,14 +99,27 @@ class TaskMaker:
         return self._task(f"{name} {process}", FINALS, asked, timeout, fresh=True)
 
     def explain(
-        self, finals: Sequence[Final], regimes: Sequence[Regime], name: str = "explain"
+        self,
+        finals: Sequence[Final],
+        regimes: Sequence[Regime],
+        left_s: float | None = None,
+        name: str = "explain",
     ) -> Task:
-        """What launches of finalists and of their baselines read, by counters."""
+        """What launches of finalists and of their baselines read, by counters.
+
+        Args:
+            finals: what is counted, each beside its baseline.
+            regimes: in each of them; cold always.
+            left_s: until the minutes are over; `None` = there is no limit.
+            name: of the task.
+        """
         asked = {
             "finals": [{"workload": plain(w), "candidate": plain(c)} for w, c in finals],
             "regimes": _words(regimes),
         }
-        return self._task(name, EXPLAIN, asked, self.options.finals_timeout_s)
+        most_s = self.options.finals_timeout_s
+        timeout_s = most_s if left_s is None else min(most_s, max(left_s, 1.0))
+        return self._task(name, EXPLAIN, asked, timeout_s)
 
     def compile(self, heads: Sequence[Head], budget_s: float) -> Task:
         """What heads of spaces compile to, for the GPU and without running them."""
