@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -50,9 +51,32 @@ def reshaped(found: Any, kind: type[_T]) -> _T:
         ValueError: they are none.
     """
     try:
-        return msgspec.convert(found, kind)
+        made = msgspec.convert(found, kind)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
+    _complete(made)
+    return made
+
+
+def _complete(made: Any) -> None:
+    """Give records the fields that were left out as values of their own.
+
+    msgspec leaves a default to the class where no value was given, and writes what an instance
+    holds: the same record would be other bytes, depending on where it came from.
+    """
+    if is_dataclass(made) and hasattr(made, "__dict__"):
+        held = vars(made)
+        for field in fields(made):
+            if field.name not in held:
+                object.__setattr__(made, field.name, getattr(made, field.name))
+            else:
+                _complete(held[field.name])
+    elif isinstance(made, Mapping):
+        for one in made.values():
+            _complete(one)
+    elif isinstance(made, list | tuple):
+        for one in made:
+            _complete(one)
 
 
 def part(record: Any, document: type[Any], read: Callable[[Any], Any] | None = None) -> Any:

@@ -6,6 +6,7 @@ whatever order questions come.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -75,7 +76,8 @@ class RecordedBench:
     """
 
     def __init__(self, capture: StepCapture, answers: Mapping[str, Mapping[str, Any]]) -> None:
-        self._capture, self._answers = capture, answers
+        self._capture = capture
+        self._answers = {_renewed(asked): found for asked, found in answers.items()}
 
     def capture(self, accepted: Actions) -> StepCapture:
         """As recorded.
@@ -117,6 +119,24 @@ class RecordedBench:
         if found is None:
             return StepSampled(None, Reason.CANCELLED, NOT_RECORDED)
         return reshaped(found, StepSampled)
+
+
+_ASKED: Mapping[str, tuple[Any, ...]] = {
+    "capture": (Actions,),
+    "study": (Workload, str),
+    "rank": (Actions, Actions),
+    "attempt": (Actions, StepAction),
+    "sample": (int, Actions),
+}
+
+
+def _renewed(asked: str) -> str:
+    """A question as it is asked now: a record may have got a field since it was written down."""
+    name, *parts = json.loads(asked)
+    kinds = _ASKED.get(name, ())
+    if len(kinds) != len(parts):
+        return asked
+    return question(name, [reshaped(o, kind) for o, kind in zip(parts, kinds, strict=True)])
 
 
 def question(name: str, asked: Sequence[Any]) -> str:
