@@ -282,7 +282,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=int, default=3, help="of kernelbench, in this call")
     parser.add_argument("--trials", type=int, help="of a study, at most")
     parser.add_argument("--most", type=int, help="kernelbench: copies with no size over this")
-    parser.add_argument("--quick", action="store_true", help="three processes, few pairs")
+    parser.add_argument("--quick", action="store_true", help="three processes confirm")
     parser.add_argument("--product-minutes", type=float, default=1.5, help="of one product's study")
     parser.add_argument("--write", action="store_true", help="of predictions: keep them")
     a = parser.parse_args(given)
@@ -290,7 +290,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if a.what in (*COMMANDS, "all"):
         folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("KERNEL_COMPASS_HOME", str(folder / "home"))
-    options = StepOptions(pairs=12, processes=3, final_pairs=12) if a.quick else StepOptions()
+    options = StepOptions(processes=3) if a.quick else StepOptions()
     asked = Asked(
         folder,
         a.budget,

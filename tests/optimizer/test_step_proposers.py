@@ -17,7 +17,7 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.step_action import StepAction, StepTarget
 from kernel_compass.records.step_capture import StepKernel
-from kernel_compass.records.step_loop import ProductFound
+from kernel_compass.records.step_loop import PlaceKind, ProductFound
 from kernel_compass.records.trial import Candidate
 
 
@@ -238,3 +238,21 @@ def test_what_is_tried_of_one_input_ends_with_torchs_own_product():
     assert only.proposal.action.candidate.implementation == "cublas_bf16"
     own = ProductFound("s", Candidate("own_decode", {}, "bf16"), gain)
     assert [o.proposal.action.candidate.format for o in decided(offer, own, 40.0)] == ["bf16"]
+
+
+def test_short_kernels_of_a_compiled_region_are_no_region_to_compile():
+    capture = decode_capture(0.0)
+    kernels = tuple(replace(one, op=None, line=None) for one in capture.kernels)
+    found = view(replace(capture, kernels=kernels))
+    assert any(one.kind is PlaceKind.GROUP for one in found.places)
+    assert not proposals(found, KIND.COMPILE_REGION)
+
+
+def test_attention_near_its_floor_is_left_as_it_is():
+    kernels = list(decode_capture().kernels)
+    near = replace(kernels[4], floor_us=47.0)
+    assert near.name == "flash_fwd" and near.time_us == 50.0
+    assert proposals(view(decode_capture(0.0)), KIND.SDPA_BACKEND)
+    kernels[4] = near
+    capture = replace(decode_capture(0.0), kernels=tuple(kernels))
+    assert not proposals(view(capture), KIND.SDPA_BACKEND)

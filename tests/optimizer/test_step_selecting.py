@@ -150,3 +150,18 @@ def test_what_a_compiled_region_hides_is_still_worked_on():
     assert not any(one.kind is PlaceKind.TRITON for one in found)
     same = select_again(first, first, groups_of(first), 0.005, 1.0)
     assert same == places(first, groups_of(first))
+
+
+def test_kernels_that_nobody_launched_leave_products_to_be_replaced():
+    """A region compiled with templates of torch's own: the products in it name no operator."""
+    before, compiled = decode_capture(0.0), decode_capture(0.0)
+    kernels = tuple(
+        replace(one, name=f"triton_tem_fused_mm_{at}", op=None, line=None) if one.op == 3 else one
+        for at, one in enumerate(compiled.kernels)
+    )
+    now = replace(compiled, kernels=kernels)
+    found = select_again(before, now, groups_of(now), 0.005, 1.0)
+    (product,) = [one for one in found if one.kind is PlaceKind.PRODUCT]
+    assert worked_on(product) and product.time_us == pytest.approx(60.0)
+    alone = select_places(now, groups_of(now), 0.005, 1.0)
+    assert PlaceKind.PRODUCT not in {one.kind for one in alone}

@@ -156,6 +156,9 @@ def attempt_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 def rank_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Each of some changes on top of those accepted, timed roughly; wrong results have no time.
 
+    On a GPU the step is timed in a CUDA graph where it can be captured: in a step that waits for
+    the CPU the times of changes to kernels are those of the CPU, whichever is faster.
+
     Args:
         arguments: those of all tasks and `actions`.
         tell: told when the program is open, and of each change.
@@ -164,12 +167,15 @@ def rank_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     actions = [reshaped(one, StepAction) for one in arguments["actions"]]
     with silenced():
         reference, _ = _reference(asked)
-        timer = asked.timer(asked.accepted)
+        in_graph = _captured_or_not(asked)
+        timed = replace(asked, in_graph=asked.in_graph or bool(in_graph))
+        timer = timed.timer(asked.accepted)
         found = []
         for number, action in enumerate(actions):
             tell({"phase": "rank", "done": number, "of": len(actions)})
-            found.append(_ranked(asked, action, reference, timer))
-        died = all(one.time_us is None for one in found)
+            found.append(_ranked(timed, action, reference, timer))
+        # a capture that failed leaves a process of which nobody knows what works
+        died = in_graph is False or all(one.time_us is None for one in found)
         return {"times": [plain(one) for one in found], **asked.state(died)}
 
 
@@ -185,6 +191,22 @@ def sample_task(arguments: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     with silenced():
         found, steps = _sampled(asked, arguments["process"], arguments["steps"])
     return {**_plain(found), "steps": steps}
+
+
+def _captured_or_not(asked: _Asked) -> bool | None:
+    """Whether the step as it is can be captured in a graph of ours; `None` = there is none to be
+    made, without a GPU, or where the step is in one."""
+    graph = any(one.kind is StepActionKind.STEP_GRAPH for one in asked.accepted)
+    if graph or asked.in_graph or not on_gpu(asked.step):
+        return None
+    side = AppliedSide(asked.step, asked.accepted, True)
+    try:
+        side.put_on()
+        side.take_off()
+    except Exception:
+        side.take_off()
+        return False
+    return True
 
 
 def _attempted(asked: _Asked, action: StepAction, tell: Tell) -> StepTried:

@@ -19,7 +19,7 @@ from kernel_compass.optimizer.step_gathering import (
 )
 from kernel_compass.optimizer.step_shared import of_shared
 from kernel_compass.records.selection import PassedOver, Selected
-from kernel_compass.records.step_capture import RegionKind, StepCapture
+from kernel_compass.records.step_capture import RegionKind, StepCapture, StepKernel
 from kernel_compass.records.step_loop import PlaceKind, StepPlace
 from kernel_compass.units import percent_text
 
@@ -71,7 +71,10 @@ def select_again(
     least_effect: float,
     budget_pct: float,
 ) -> tuple[StepPlace, ...]:
-    """The same after changes were kept: what a compiled region hides is as it was before it.
+    """The same after changes were kept: what they hide is as it was before them.
+
+    A compiled region may compute a product in a kernel that names no operator; then the product is
+    still there to be replaced, and how long it took before is what is known of it.
 
     Args:
         first: the untouched step, in which every operator is seen.
@@ -80,8 +83,10 @@ def select_again(
         least_effect: and `budget_pct`: as in `select_places`.
     """
     places = select_places(now, groups, least_effect, budget_pct)
-    if not any(one.kind is RegionKind.COMPILED for one in now.regions):
+    compiled = any(one.kind is RegionKind.COMPILED for one in now.regions)
+    if not compiled and not any(_is_nobodys(one) for one in now.kernels):
         return places
+    places = tuple(one for one in places if one.kind not in HIDDEN or one.selected.share > 0)
     seen = {(one.kind, one.selected.workload) for one in places}
     before = replace(first, step_us=now.step_us, idle_us=now.idle_us, in_graph=now.in_graph)
     hidden = [
@@ -90,6 +95,11 @@ def select_again(
         if one.kind in HIDDEN and (one.kind, one.selected.workload) not in seen
     ]
     return tuple(sorted([*places, *hidden], key=_order))
+
+
+def _is_nobodys(kernel: StepKernel) -> bool:
+    """Whether nothing is known to have launched a kernel."""
+    return kernel.op is None and kernel.launch is None and kernel.region is None
 
 
 def worked_on(place: StepPlace) -> bool:

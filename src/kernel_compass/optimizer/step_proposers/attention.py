@@ -12,9 +12,11 @@ from kernel_compass.records.step_action import (
     StepProposal,
     StepTarget,
 )
-from kernel_compass.records.step_loop import PlaceKind
+from kernel_compass.records.step_loop import PlaceKind, StepPlace
 
 COST_S = 15.0
+NEAR_ITS_FLOOR = 1.1
+"""Times its floor; nearer, no backend has much to win, and each costs a trial."""
 ON_GPU = ("flash", "cudnn", "efficient", "math")
 ON_CPU = ("flash", "math")
 _NOW = {
@@ -25,6 +27,12 @@ _NOW = {
 }
 
 
+def _is_far(place: StepPlace) -> bool:
+    """Whether another backend could be faster by more than its floor is uncertain."""
+    headroom = place.selected.headroom
+    return headroom is None or headroom > NEAR_ITS_FLOOR
+
+
 class Attention:
     """Every backend but the one that the step uses now."""
 
@@ -32,7 +40,7 @@ class Attention:
 
     def propose(self, view: StepView) -> Sequence[Offer]:
         """For all attention of the step at once."""
-        places = view.of(PlaceKind.ATTENTION)
+        places = [one for one in view.of(PlaceKind.ATTENTION) if _is_far(one)]
         if not places or any(o.kind is StepActionKind.SDPA_BACKEND for o in view.accepted):
             return ()
         names = " ".join(op.name for op in view.capture.ops)

@@ -67,7 +67,10 @@ class Compiling:
 def _targets(view: StepView, place: StepPlace) -> dict[StepTarget, float]:
     """What could be compiled to fuse a run, and how much of the run each holds."""
     ops = [view.capture.ops[index] for index in place.ops]
-    if not ops or not any(op.line or op.module is not None for op in view.capture.ops):
+    known = any(op.line or op.module is not None for op in view.capture.ops)
+    if not ops and known:
+        return {}  # kernels of a region that is compiled already
+    if not known:
         # a trace names no functions: what would be compiled is what holds the run
         return {StepTarget(f"what holds the {place.selected.workload}"): 1.0}
     found: dict[StepTarget, float] = dict(_functions(view, place))
