@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -213,10 +214,11 @@ def _closed(view: Any, found: Any, words: StepWords, json: bool) -> int:
     name = found.recorded.study.identifier
     if entries:
         place = words.table or DEFAULT_TABLE
+        shown = quote(str(place))
         if words.yes or words.table is not None or view.agrees(len(entries), place):
             apply_study(str(found.folder), place)
-            view.say(f"Written to {place}. Use it: kernel-compass run --with {place} SCRIPT")
-            view.say(f"Take it back: kernel-compass revert {name} --table {place}")
+            view.say(f"Written to {place}. Use it: kernel-compass run --with {shown} SCRIPT")
+            view.say(f"Take it back: kernel-compass revert {name} --table {shown}")
         else:
-            view.say(f"Not applied. Apply it: kernel-compass apply {name} --table {place}")
+            view.say(f"Not applied. Apply it: kernel-compass apply {name} --table {shown}")
     return int(found.exit_code)
