@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kernel_compass.access import is_file
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.optimize_view import view_of
 from kernel_compass.cli.output import emit, prepare
@@ -155,7 +156,7 @@ def _without_a_run(
         found = "--minutes, --trials and --record: nothing is measured of what was captured."
         raise UsageError(found, "Leave them out; or name the program.")
     budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
-    missing = next((p for p in (source.captured, source.trace) if p and not p.is_file()), None)
+    missing = next((p for p in (source.captured, source.trace) if p and not is_file(p)), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")
     if source.captured is not None and is_recording(source.captured):

@@ -7,6 +7,7 @@ process writes, a copy is opened, and the file and its write-ahead log stay as t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from urllib.parse import quote
 
 from kernel_compass.codec.canonical import newer
 from kernel_compass.errors import StudyError
+from kernel_compass.optimizer.ledger_home import unreadable_home
 from kernel_compass.optimizer.ledger_lock import unwritable
 
 APPLICATION = int.from_bytes(b"KCLG", "big")
@@ -214,8 +216,7 @@ def copied(path: Path, copy: Path) -> None:
         found = f"There is no ledger in {path.parent}: the run was ended before it began."
         raise StudyError(found, "Start the study again; nothing of it was recorded.") from None
     except OSError as error:
-        found = f"{path} cannot be read: {error.strerror or error}."
-        raise StudyError(found, "Check the path and its permissions.") from None
+        raise unreadable_home(path, error) from None
     found = f"{path} is being written by a process that holds no lock."
     raise StudyError(found, "End that process, then try again.")
 
@@ -256,7 +257,8 @@ def _study_error(path: Path, error: sqlite3.Error) -> StudyError:
     if code == sqlite3.SQLITE_NOTADB:
         return damaged(path, "it is no SQLite database, or its beginning is overwritten")
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return unwritable(path, OSError(None, str(error)))
+        why = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EACCES
+        return unwritable(path, OSError(why, str(error)))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         found = f"{path} is locked by another program: {error}."
         return StudyError(found, "Close what has it open (an SQLite browser?), then try again.")
