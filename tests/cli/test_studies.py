@@ -104,6 +104,32 @@ def test_two_runs_of_one_recording_export_the_same_bytes(say, tmp_path):
     assert (tmp_path / "deep" / "a.json").read_text() == first
 
 
+def test_a_revert_of_nothing_says_what_there_is_and_how_to_look(say, tmp_path):
+    table, none = tmp_path / "compass.json", tmp_path / "none.json"
+    code, _, err = say("revert", "nosuch", "--table", table)
+    assert code == ExitCode.STUDY
+    assert f"There is no dispatch table {table}" in err
+    assert "No study 'nosuch' is recorded" in err and "nor any other" in err
+    for name in ("first", "second"):
+        record(name)
+    say("apply", "first", "--table", table)
+    code, _, err = say("revert", "nosuch", "--table", table)
+    assert code == ExitCode.STUDY
+    assert f"Nothing in {table} is of nosuch: it holds first:1." in err
+    assert "those there, the latest first: second, first" in err
+    code, _, err = say("revert", "second", "--table", table)
+    assert code == ExitCode.STUDY
+    assert "it holds first:1. The study second is recorded here; it was never put there" in err
+    code, _, err = say("revert", "first", "--table", none)
+    assert code == ExitCode.STUDY and f"There is no dispatch table {none}" in err
+    assert "--table FILE" in err
+    for wrong, place in (("nosuch", table), ("first", none), ("first:9", table)):
+        _, _, err = say("revert", wrong, "--table", place)
+        (remedy,) = [line for line in err.splitlines() if line.startswith("next: ")]
+        assert "`kernel-compass history`" in remedy
+    assert say("history")[0] == ExitCode.OK
+
+
 def test_revert_restores_the_table_to_the_byte(say, tmp_path):
     record("first")
     table = tmp_path / "compass.json"

@@ -203,5 +203,6 @@ def _nothing_of(path: Path, table: DispatchTable, study: str, trial: int | None)
     known = sorted({one.reference for one in table.all_entries})
     return StudyError(
         f"Nothing in {path} is of {shortened(what)}.",
-        f"It holds {', '.join(known[:10])}{' ...' if len(known) > 10 else ''}.",
+        f"It holds {', '.join(known[:10])}{' ...' if len(known) > 10 else ''}: name one of those. "
+        "`kernel-compass history` lists the studies that were recorded.",
     )
