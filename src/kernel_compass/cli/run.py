@@ -65,7 +65,8 @@ def run(
     """Run a program with the changes of a dispatch table on, and nothing of it edited.
 
     Its output, its input and its exit code are its own. What was measured on another GPU, or with
-    other files, is left out; where nothing is left, the program runs as it always does.
+    other files, is left out; where nothing is left, the program runs as it always does, and a line
+    on standard error says why.
     """
     from kernel_compass.optimizer.dispatch_file import read_table
     from kernel_compass.records.step_action import StepActionKind
