@@ -370,7 +370,7 @@ def _read(path: Path, in_place: bool) -> tuple[Fold, Row]:
         for row in rows:
             fold.apply(row)
     except ValueError as error:
-        raise ledger_file.damaged(path, str(error)) from None
+        raise ledger_file.of_another_version(path, rows[0], str(error)) from None
     return fold, rows[-1]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kernel_compass.codec.canonical import compact, newer, plain, reshaped
+from kernel_compass.codec.canonical import compact, newer, older, plain, reshaped
 from kernel_compass.errors import StudyError, UsageError
 from kernel_compass.optimizer.ledger_file import sqlite_errors
 from kernel_compass.optimizer.ledger_home import data_folder, unreadable_home
@@ -225,7 +225,7 @@ class RejectionMemory:
         if version > VERSION:
             raise newer(str(self.path), f"{NAME}/{version}", f"{NAME}/{VERSION}")
         if version != VERSION:
-            raise self._damaged(f"its version is {version}")
+            raise older(str(self.path), f"{NAME}/{version}", f"{NAME}/{VERSION}", _REMEDY)
         seen = _seen(self.path)
         if seen != self._sound:  # it takes time with the number of rows
             said = [text for (text,) in connection.execute("PRAGMA integrity_check")]
