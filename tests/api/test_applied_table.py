@@ -297,6 +297,9 @@ class TestNothingOn:
         path = table_of(tmp_path / "c.json", region("step.py:norm"))
         _, (said,) = self.run(path, "--kind", "layout", program)
         assert "nothing of c.json was on: it holds no change of the kinds that were named" in said
+        path = table_of(tmp_path / "d.json", region("gone.py:gone"))
+        _, (said,) = self.run(path, program)
+        assert "gone.py:gone backend=eager: the program never defined what it changes" in said
         (tmp_path / "plain.py").write_text("print('plain')")
         _, (said,) = self.run(path, tmp_path / "plain.py")
         assert "never imported torch" in said

@@ -109,7 +109,8 @@ class ProgramRun:
         if not self._has_any:
             return "it holds no change of the kinds that were named"
         if rows:
-            first, more = rows[0].text.replace(": not on: ", ": "), len(rows) - 1
+            why = rows[0].objection or "the program never defined what it changes"
+            first, more = f"{rows[0].action.text}: {why}", len(rows) - 1
         else:
             lines = [one for one in self.explained if ": " in one]
             first = next(iter(lines), "the program called no product that it has an entry for")
