@@ -61,5 +61,5 @@ imports: $(STAMP)
 check: lint types imports
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo dist
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from typing import Any
 
 from kernel_compass.api.evaluating import __name__ as EVALUATING
 from kernel_compass.api.loop_place import placed
-from kernel_compass.api.optimizing import study_request
+from kernel_compass.api.loop_requests import study_request
 from kernel_compass.codec import loop_recording
 from kernel_compass.optimizer.loop_answers import baseline_of
 from kernel_compass.optimizer.loop_setup import ends_of

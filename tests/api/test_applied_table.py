@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -261,6 +262,58 @@ class TestRun:
         assert run(tmp_path / "nothing.json", tmp_path / "plain.py").returncode == 11
         assert run(path, "--kind", "speed", tmp_path / "plain.py").returncode == 2
         assert run(path).returncode == 2
+
+
+class TestNothingOn:
+    """`kernel-compass run` without `--explain`: a line where nothing of the table was on."""
+
+    def run(self, table, *words):
+        found = python("-m", "kernel_compass", "run", "--with", table, *words)
+        said = [line for line in found.stderr.splitlines() if line.startswith("kernel-compass:")]
+        return found, said
+
+    def test_what_was_measured_elsewhere_is_named_with_the_reason(self, program, tmp_path):
+        precision = action("matmul_precision", settings={"precision": "high"})
+        changes = [region("step.py:norm"), precision]
+        path = table_of(tmp_path / "compass.json", *changes, gpu=H200)
+        before = python(program, "code")
+        found, (said,) = self.run(path, program, "code")
+        assert (found.stdout, found.returncode) == (
+            before.stdout,
+            before.returncode,
+        ) and before.stdout
+        assert re.match(r"kernel-compass: nothing of compass.json was on: \w+ [^;]*: it was", said)
+        assert "it was measured on NVIDIA H200 (9.0, 132 SMs), and this is" in said
+        assert "; and 1 more (--explain says all)" in said
+
+    def test_so_are_other_files_products_and_kinds(self, program, tmp_path):
+        path = table_of(tmp_path / "a.json", region("step.py:norm"), files={"step.py": "00" * 32})
+        _, (said,) = self.run(path, program)
+        assert "is not the file that was measured (--explain says all)" in said
+        own = entry(tokens=(4,), sizes=(1, 16, 16), op=Op.LINEAR, candidate=CUBLAS)
+        path = table_of(tmp_path / "b.json", entries=[own])
+        _, (said,) = self.run(path, program)
+        assert "nothing of b.json was on: " in said and "H200" in said
+        path = table_of(tmp_path / "c.json", region("step.py:norm"))
+        _, (said,) = self.run(path, "--kind", "layout", program)
+        assert "nothing of c.json was on: it holds no change of the kinds that were named" in said
+        path = table_of(tmp_path / "d.json", region("gone.py:gone"))
+        _, (said,) = self.run(path, program)
+        assert "gone.py:gone backend=eager: the program never defined what it changes" in said
+        (tmp_path / "plain.py").write_text("print('plain')")
+        _, (said,) = self.run(path, tmp_path / "plain.py")
+        assert "never imported torch" in said
+
+    def test_nothing_is_said_where_one_is_on_or_all_is_explained(self, program, tmp_path):
+        path = table_of(tmp_path / "compass.json", region("step.py:norm"), region("gone.py:gone"))
+        found, said = self.run(path, program)
+        assert found.returncode == 0 and not said
+        path = table_of(tmp_path / "product.json", linear())
+        found, said = self.run(path, program)
+        assert found.returncode == 0 and not said
+        path = table_of(tmp_path / "other.json", region("step.py:norm"), gpu=H200)
+        _, said = self.run(path, "--explain", program)
+        assert len(said) == 1 and "nothing of" not in said[0]
 
 
 class TestPatch:

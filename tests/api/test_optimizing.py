@@ -19,7 +19,7 @@ from optimizer.loop_samples import (
 )
 
 from kernel_compass import api
-from kernel_compass.api import dispatch_sources, optimizing
+from kernel_compass.api import dispatch_sources, loop_entries
 from kernel_compass.api.loop_place import Place
 from kernel_compass.codec import loop_recording
 from kernel_compass.codec.study_document import canonical
@@ -384,7 +384,7 @@ def idea_of(request, candidate, budget_pct=3.0, environment=ENVIRONMENT):
     described = ProblemDescription("problem", (), (), budget_pct)
     place = Place(RecordedExecutor(recording()), "cuda:0", environment, described, None)
     workload = ProblemWorkload("rows=33", {"rows": 33})
-    return optimizing._idea(place, request, workload, candidate)
+    return loop_entries.idea_of(place, request, workload, candidate)
 
 
 def test_a_rejection_is_not_remembered_of_another_file_with_the_same_name(tmp_path):
@@ -422,7 +422,7 @@ def test_another_demand_or_library_is_another_idea(monkeypatch):
     monkeypatch.setattr("kernel_compass.kernels.providers.base.installed", installed.get)
     name = next(
         one.name
-        for p in optimizing.all_providers()
+        for p in loop_entries.all_providers()
         if p.name == "gemlite"
         for one in p.implementations()
     )

@@ -64,6 +64,41 @@ def test_code_that_nobody_agreed_to_does_not_run(
     assert not (tmp_path / "ran").exists()
 
 
+STEPS_OF_NOTHING = {
+    "empty": "",
+    "prints": "print('hello')\n",
+    "starts another": "import subprocess\nsubprocess.run(['true'])\n",
+    "makes nothing": "def step():\n    return lambda: None\n",
+}
+
+
+@pytest.mark.parametrize("command", ["capture", "optimize"])
+@pytest.mark.parametrize("name", STEPS_OF_NOTHING)
+def test_a_program_without_a_step_is_said_to_have_none(
+    name: str,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    monkeypatch.setenv("KERNEL_COMPASS_HOME", str(tmp_path / "home"))
+    file = tmp_path / "program.py"
+    file.write_text(STEPS_OF_NOTHING[name])
+    entry = ["--entry", f"{file}:step"] if "step" in STEPS_OF_NOTHING[name] else None
+    words = [command, *(entry or ["--script", str(file)]), "--yes"]
+    code = main([*words, *(["--device", "cpu"] if command == "optimize" else [])])
+    said = capfd.readouterr()
+    assert code == ExitCode.NOTHING_PROFILED
+    assert "has no step" in said.err
+    assert "no operator of torch" in said.err
+    assert "next: Name a function" in said.err
+    assert "--entry FILE.py:FUNCTION" in said.err
+    assert not (tmp_path / "home" / "studies").exists(), "no study was begun"
+    if name == "starts another":
+        assert "sub-process" in said.err
+
+
 def test_a_capture_without_a_gpu_shows_operators_and_what_is_not_handled() -> None:
     from dataclasses import replace
 

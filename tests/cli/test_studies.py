@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 from optimizer.study_samples import ENVIRONMENT, H200, entry, proposal, study, trial
@@ -10,6 +11,7 @@ from optimizer.study_samples import ENVIRONMENT, H200, entry, proposal, study, t
 from kernel_compass.cli.exit_codes import ExitCode
 from kernel_compass.cli.main import main
 from kernel_compass.codec.study_document import decode
+from kernel_compass.optimizer import ledger_file
 from kernel_compass.optimizer.dispatch_file import merge, read_table
 from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.ledger_home import folder_of, new_identifier
@@ -104,6 +106,32 @@ def test_two_runs_of_one_recording_export_the_same_bytes(say, tmp_path):
     assert (tmp_path / "deep" / "a.json").read_text() == first
 
 
+def test_a_revert_of_nothing_says_what_there_is_and_how_to_look(say, tmp_path):
+    table, none = tmp_path / "compass.json", tmp_path / "none.json"
+    code, _, err = say("revert", "nosuch", "--table", table)
+    assert code == ExitCode.STUDY
+    assert f"There is no dispatch table {table}" in err
+    assert "No study 'nosuch' is recorded" in err and "nor any other" in err
+    for name in ("first", "second"):
+        record(name)
+    say("apply", "first", "--table", table)
+    code, _, err = say("revert", "nosuch", "--table", table)
+    assert code == ExitCode.STUDY
+    assert f"Nothing in {table} is of nosuch: it holds first:1." in err
+    assert "those there, the latest first: second, first" in err
+    code, _, err = say("revert", "second", "--table", table)
+    assert code == ExitCode.STUDY
+    assert "it holds first:1. The study second is recorded here; it was never put there" in err
+    code, _, err = say("revert", "first", "--table", none)
+    assert code == ExitCode.STUDY and f"There is no dispatch table {none}" in err
+    assert "--table FILE" in err
+    for wrong, place in (("nosuch", table), ("first", none), ("first:9", table)):
+        _, _, err = say("revert", wrong, "--table", place)
+        (remedy,) = [line for line in err.splitlines() if line.startswith("next: ")]
+        assert "`kernel-compass history`" in remedy
+    assert say("history")[0] == ExitCode.OK
+
+
 def test_revert_restores_the_table_to_the_byte(say, tmp_path):
     record("first")
     table = tmp_path / "compass.json"
@@ -180,3 +208,84 @@ def test_a_folder_that_is_made_for_an_export_is_said(say, tmp_path):
     assert output.is_file()
     code, _, err = say("export", "first", "-o", output)
     assert code == ExitCode.OK and "Created" not in err
+
+
+def remedy_in(err):
+    (found,) = [line for line in err.splitlines() if line.startswith("next: ")]
+    return found
+
+
+@pytest.mark.parametrize("door", [("show",), ("export",), ("apply",), ("optimize", "--resume")])
+def test_a_ledger_of_an_older_schema_is_named_as_one(say, monkeypatch, door):
+    record("first")
+    path = folder_of("first") / "ledger.sqlite"
+    before = path.read_bytes()
+    monkeypatch.setattr(ledger_file, "VERSION", 3)
+    monkeypatch.setattr(ledger_file, "MIGRATIONS", {2: lambda _: None})
+    code, _, err = say(*door, "first")
+    assert code == ExitCode.STUDY
+    assert "is of an older schema: 'kernel-compass/ledger/1'" in err
+    assert "reads kernel-compass/ledger/3" in err
+    assert "`kernel-compass export`" in remedy_in(err) and "damaged" not in err
+    assert path.read_bytes() == before
+    code, out, _ = say("history")
+    assert code == ExitCode.OK and "older schema" in out
+
+
+def test_rows_of_an_earlier_form_are_of_another_version_and_not_damage(say):
+    record("first")
+    path = folder_of("first") / "ledger.sqlite"
+    connection = sqlite3.connect(path, isolation_level=None)
+    (document,) = connection.execute("SELECT document FROM log WHERE sequence = 1").fetchone()
+    older = json.loads(document)
+    older["environment"]["kernel_compass"] = "0.0.1"
+    older["objective"] = older.pop("request")
+    at = "2026-01-01T00:00:00.000+00:00"
+    first = ledger_file.chained("", 1, "study", "1", json.dumps(older), at)
+    path.unlink()
+    connection.close()
+    ledger_file.build(path, first)
+    code, _, err = say("show", "first")
+    assert code == ExitCode.STUDY
+    assert "of the schema kernel-compass/ledger/1, but kernel-compass 0.0.1 wrote rows" in err
+    assert "objective" in err or "request" in err
+    assert "start the study again" in remedy_in(err) and "damaged" not in err
+
+
+TABLE_DOORS = [
+    ("run", "--with", "{table}", "{script}"),
+    ("patch", "{script}", "--with", "{table}", "--diff"),
+    ("revert", "first", "--table", "{table}"),
+    ("apply", "first", "--table", "{table}"),
+]
+
+
+@pytest.mark.parametrize("door", TABLE_DOORS, ids=lambda words: words[0])
+def test_a_table_of_an_older_schema_is_named_as_one(say, tmp_path, door):
+    record("first")
+    script, table = tmp_path / "script.py", tmp_path / "compass.json"
+    script.write_text("print()\n")
+    say("apply", "first", "--table", table)
+    good = json.loads(table.read_text())
+    assert good["schema"] == "kernel-compass/dispatch-table/1"
+    early = {**good, "entries": [{k: v for k, v in one.items() if k != "files"}
+                                 for one in good["entries"]]}  # fmt: skip
+    words = [word.format(table=table, script=script) for word in door]
+    for content, said in (
+        (
+            {**good, "schema": "kernel-compass/dispatch-table/0"},
+            "is of an older schema: 'kernel-compass/dispatch-table/0', and this kernel-compass "
+            "reads kernel-compass/dispatch-table/1 to /2.",
+        ),
+        (
+            early,
+            "is not as its schema kernel-compass/dispatch-table/1 has it (read are "
+            "kernel-compass/dispatch-table/1 to /2): Object missing required field `files`",
+        ),
+    ):
+        table.write_text(json.dumps(content))
+        code, _, err = say(*words)
+        assert code == ExitCode.STUDY
+        assert said in err
+        assert "`kernel-compass apply STUDY --table FILE`" in remedy_in(err)
+        assert json.loads(table.read_text()) == content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 import pytest
 
@@ -96,6 +97,62 @@ def test_a_file_asks_once_and_is_then_judged_with_the_reason(home, capsys):
     assert "a GPU's memory" in capsys.readouterr().err, "it was asked once"
     path.write_text(PLAIN + "# another\n")
     assert main(words) == ExitCode.USAGE, "another content is another file"
+
+
+@pytest.fixture
+def rejected(home, capsys):
+    """What is said of the candidate `other` of a file: its reason and the sentences."""
+
+    def run(other, text=PLAIN):
+        functions = f"def other(x, w):\n    return {other}\n\nCANDIDATES ="
+        text = text.replace('"wrong": wrong', '"other": other').replace("CANDIDATES =", functions)
+        words = ["validate", "other", "--problem", str(written(home, text)), "--device", "cpu"]
+        assert main([*words, "--workload", "1", "--yes", "--json"]) == ExitCode.DOES_NOT_HOLD
+        (found,) = json.loads(capsys.readouterr().out)["results"]
+        return found["reason"], found["detail"]
+
+    return run
+
+
+def test_a_limit_far_below_the_files_own_budget_says_where_it_comes_from(rejected):
+    reason, said = rejected("torch.softmax(x.bfloat16().float() @ w, -1)")
+    assert reason == "low_precision"
+    assert "more than 0.005%: what rounding in float32 explains" in said
+    assert "error budget (3 %) is for candidates that declare a coarser number format" in said
+    _, said = rejected("torch.softmax(x @ w * 1.5, -1)")
+    assert "what rounding in float32 explains" in said
+    assert "budget" not in said, "it is over that, too"
+
+
+def test_a_limit_that_the_baseline_sets_is_four_times_its_own_error(rejected):
+    import torch
+
+    def draw(*shape):
+        return torch.randn(shape, generator=generator)
+
+    generator = torch.Generator().manual_seed(3)
+    x, w = draw(33, 64), draw(64, 48)
+    exact = torch.softmax(x.double() @ w.double(), -1)
+    rounded = torch.softmax((x.bfloat16() @ w.bfloat16()).float(), -1)
+    own = float((rounded - exact).norm() / exact.norm())
+    head = "def baseline(x, w):\n    return torch.softmax("
+    assert head in PLAIN
+    coarse = PLAIN.replace(f"{head}x @ w,", f"{head}(x.bfloat16() @ w.bfloat16()).float(),")
+    _, said = rejected("torch.softmax(x @ w * 1.5, -1)", coarse)
+    source = "4 times the error of the baseline itself"
+    found = re.search(rf"more than (\S+)%: {source} \((\S+)%\)", said)
+    assert found, said
+    limit, of_baseline = map(float, found.groups())
+    assert limit == pytest.approx(4 * of_baseline, rel=1e-2)
+    assert of_baseline == pytest.approx(100 * own, rel=0.5)
+
+
+def test_the_baseline_in_disguise_on_a_cpu_is_said_to_be_of_a_cpu(rejected):
+    for same in ("(x @ w).softmax(-1)", "baseline(x, w)"):
+        reason, said = rejected(same)
+        assert reason == "baseline_in_disguise"
+        assert "A CPU judged" in said
+        assert "--device cuda:0" in said
 
 
 def test_candidates_that_end_their_process_are_blamed(home, capsys):

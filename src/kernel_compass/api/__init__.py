@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kernel_compass.api.kernel_plans import check_implementations, plan_kernels
     from kernel_compass.api.kernel_requests import TableRequest, mla_items, sweep_items
     from kernel_compass.api.kernels import open_table, profile_kernels
+    from kernel_compass.api.loop_requests import loop_options, study_request
     from kernel_compass.api.machine import doctor
     from kernel_compass.api.measuring import (
         ColdCheck,
@@ -36,12 +37,7 @@ if TYPE_CHECKING:
         verify_cold,
         watch,
     )
-    from kernel_compass.api.optimizing import (
-        loop_options,
-        optimize,
-        resume_study,
-        study_request,
-    )
+    from kernel_compass.api.optimizing import optimize, resume_study
     from kernel_compass.api.replaying import Replay, replay_study
     from kernel_compass.api.running import profile_target, profile_timeline
     from kernel_compass.api.studies import (
@@ -150,7 +146,8 @@ _MODULES = {
         "verify_cold",
         "watch",
     ),
-    "optimizing": ("loop_options", "optimize", "resume_study", "study_request"),
+    "loop_requests": ("loop_options", "study_request"),
+    "optimizing": ("optimize", "resume_study"),
     "replaying": ("Replay", "replay_study"),
     "running": ("profile_target", "profile_timeline"),
     "studies": (

@@ -9,8 +9,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from kernel_compass.errors import StudyError, UsageError
-from kernel_compass.optimizer.ledger_home import HOME_VARIABLE, data_folder
+from kernel_compass.errors import UsageError
+from kernel_compass.optimizer.ledger_home import data_folder, unreadable_home
+from kernel_compass.optimizer.ledger_lock import unwritable
 
 AGREED = "agreed"
 
@@ -19,9 +20,13 @@ def agreed(sha256: str) -> bool:
     """Whether the user agreed to run what has this hash.
 
     Raises:
-        StudyError: the user has no data folder.
+        StudyError: the user has no data folder, or may not enter it.
     """
-    return (data_folder() / AGREED / sha256).is_file()
+    place = data_folder() / AGREED / sha256
+    try:
+        return place.is_file()
+    except OSError as error:
+        raise unreadable_home(place.parent, error) from None
 
 
 def agree(sha256: str, path: Path) -> None:
@@ -37,8 +42,7 @@ def agree(sha256: str, path: Path) -> None:
             file.write(f"{path}\n")
         os.replace(file.name, folder / sha256)  # noqa: PTH105
     except OSError as error:
-        found = f"{folder} cannot be written: {error.strerror or error}."
-        raise StudyError(found, f"Set {HOME_VARIABLE} to a folder that can be written.") from None
+        raise unwritable(folder, error) from None
 
 
 def not_agreed(path: Path, sha256: str) -> UsageError:

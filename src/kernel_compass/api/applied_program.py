@@ -8,6 +8,7 @@ used first.
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from kernel_compass.api.actions.marking import AfterImport, MarkingFinder, marke
 from kernel_compass.errors import KernelCompassError
 from kernel_compass.optimizer.dispatch_file import read_table
 from kernel_compass.profiling.step_running import main_module
+from kernel_compass.records.step_action import StepActionKind
 
 if TYPE_CHECKING:
     from kernel_compass.api.applying import Applied
@@ -36,7 +38,10 @@ class ProgramRun:
 
     def __init__(self, table: Path, free_originals: bool, kinds: Sequence[str]) -> None:
         self._table, self._free, self._kinds = table, free_originals, tuple(kinds)
-        steps = [one for one in read_table(table).steps if not kinds or one.action.kind in kinds]
+        held = read_table(table)
+        steps = [one for one in held.steps if not kinds or one.action.kind in kinds]
+        products = held.entries if not kinds or StepActionKind.PRODUCT in kinds else ()
+        self._has_any = bool(steps or products)
         found = [named_by(one.action.target) for one in steps]
         self._named = [one for one in dict.fromkeys(found) if one is not None]
         self.applied: Applied | None = None
@@ -93,10 +98,29 @@ class ProgramRun:
             sys.meta_path.remove(self._finder)
         if self.applied is not None:
             self.explained = self.applied.explain()
+            self.without = self._nothing_on(self.applied)
             self.applied.stop()
+
+    def _nothing_on(self, applied: Applied) -> str | None:
+        """Where nothing is on: what is not, and why; a line."""
+        rows = applied.applications
+        if applied.products or any(one.on for one in rows):
+            return None
+        if not self._has_any:
+            return "it holds no change of the kinds that were named"
+        if rows:
+            why = rows[0].objection or "the program never defined what it changes"
+            first, more = f"{rows[0].action.text}: {why}", len(rows) - 1
+        else:
+            lines = [one for one in self.explained if ": " in one]
+            first = next(iter(lines), "the program called no product that it has an entry for")
+            more = max(len(lines) - 1, 0)
+        return f"{first}{f'; and {more} more' if more else ''}"
 
     explained: tuple[str, ...] = ()
     """What was on when it ended."""
+    without: str | None = "the program never imported torch"
+    """Why nothing was on when it ended; `None` = something was."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -115,6 +139,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except KernelCompassError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 11
+    own = os.getpid()
     try:
         (run.module if given.module else run.script)(given.program, given.arguments)
     except Exception as error:
@@ -125,6 +150,9 @@ def main(words: Sequence[str] | None = None) -> int:
         if given.explain:
             said = run.explained or ("the program never imported torch: nothing was put on",)
             print("\n".join(f"kernel-compass: {one}" for one in said), file=sys.stderr)  # noqa: T201
+        elif run.without is not None and os.getpid() == own:
+            told = f"nothing of {given.table.name} was on: {run.without} (--explain says all)"
+            print(f"kernel-compass: {told}", file=sys.stderr)  # noqa: T201
     return 0
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from kernel_compass import __version__
 from kernel_compass.api.calibrations import calibration
-from kernel_compass.api.dispatch_sources import source_hashes
+from kernel_compass.api.loop_entries import entry_of, idea_of
 from kernel_compass.api.loop_place import EVALUATING, RECORDED, Place, of_device, placed
+from kernel_compass.api.loop_requests import BOTH, kept_options, loop_options
 from kernel_compass.api.places import chosen_gpus
-from kernel_compass.api.problems import problem_source
 from kernel_compass.api.proving import ensure_self_test
-from kernel_compass.api.sanitizing import find_program
 from kernel_compass.errors import (
     MeasurementCause,
     MeasurementError,
     StudyError,
-    UsageError,
 )
-from kernel_compass.kernels.providers.registry import all_providers, implementation
-from kernel_compass.optimizer.ledger import Ledger, read_study, trial_sha256
+from kernel_compass.optimizer.ledger import Ledger, read_study
 from kernel_compass.optimizer.ledger_home import find_study, new_identifier
 from kernel_compass.optimizer.ledger_memory import RejectionMemory
 from kernel_compass.optimizer.loop import BaselineFailed, run_loop
@@ -35,36 +29,14 @@ from kernel_compass.optimizer.proposers.providers import Providers
 from kernel_compass.optimizer.proposers.rules import Rules
 from kernel_compass.optimizer.proposers.search import Search
 from kernel_compass.optimizer.proposers.whole_baseline import WholeBaseline
-from kernel_compass.optimizer.search.strategies import NAMES
 from kernel_compass.records.device import CPU, SIMULATED
-from kernel_compass.records.dispatch import (
-    DispatchEntry,
-    GpuModel,
-    RegimeWin,
-    WorkloadPattern,
-    token_ranges,
-)
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.loop import Baseline, LoopEnd, LoopEvent, LoopOptions, Stage, Why
 from kernel_compass.records.loop_contracts import Proposer
-from kernel_compass.records.number_format import NumberFormat
-from kernel_compass.records.problem import ProblemWorkload
-from kernel_compass.records.profile import Regime
-from kernel_compass.records.rejected import Idea
-from kernel_compass.records.study import RecordedStudy, Study, StudyLimits, StudyRequest
-from kernel_compass.records.trial import Candidate, Trial
-from kernel_compass.records.workload import Op
+from kernel_compass.records.study import RecordedStudy, Study, StudyRequest
 from kernel_compass.validation.self_test import CheatResult
 
-BOTH = (Regime.COLD, Regime.WARM)
 _BYTES_OF_16_BITS = 2
-MOST_MINUTES = 24 * 60.0
-STATIC = 16
-"""Of a space on a GPU, how many of the most promising are compiled before any is screened."""
-COUNTERS_SHARE = 0.1
-"""Of the minutes on a GPU, what counting for a diagnosis may take."""
-_LATER = ("static_share", "counters_share", "sanitize")
-"""Options that studies of before do not have: theirs export to the same bytes."""
 STOPPED = 130
 """Exit code of a run that the user stopped."""
 
@@ -110,7 +82,7 @@ def optimize(
     """
     options = options or loop_options(device)
     name = identifier or new_identifier(request.source.target)
-    request = replace(request, options={**_kept(options), **of_device(device)})
+    request = replace(request, options={**kept_options(options), **of_device(device)})
     _prove(request, tell)
     began = time.monotonic()
     with placed(request, name) as place:
@@ -118,38 +90,6 @@ def optimize(
         study = Study(name, request, place.environment)
         with Ledger.create(study, folder) as ledger:
             return _run(place, request, ledger, tell, began)
-
-
-def loop_options(device: str, static: int | None = None, sanitize: bool = False) -> LoopOptions:
-    """How the loop works on a device, where nothing more is asked for.
-
-    On a GPU it compiles the most promising configurations beforehand, and diagnoses by counters.
-
-    Args:
-        device: as for `optimize`.
-        static: of a space, how many are compiled without being run, 0 = none; `None` = by the
-            device.
-        sanitize: whether finalists run under compute-sanitizer, too.
-
-    Raises:
-        UsageError: the device cannot be asked for this.
-        MissingDependency: compute-sanitizer is not installed.
-    """
-    recorded, on_gpu = device.startswith(RECORDED), device not in (CPU, SIMULATED)
-    on_gpu = on_gpu and not recorded
-    if static and recorded:
-        found = f"A recording compiles nothing, and {static} of a space are to be compiled."
-        raise UsageError(found, "Leave --static out, or name cuda.")
-    if sanitize and not on_gpu:
-        raise UsageError("--sanitize looks at a GPU's memory.", "Name --device cuda:0.")
-    if sanitize:
-        find_program()
-    by_device = STATIC if on_gpu else 0
-    return LoopOptions(
-        static=by_device if static is None else static,
-        counters_share=COUNTERS_SHARE if on_gpu else 0.0,
-        sanitize=sanitize,
-    )
 
 
 def resume_study(name: str, tell: Tell = lambda _: None) -> Optimized:
@@ -201,7 +141,7 @@ def _run(
             study, request.regimes, workload, trial, environment or place.environment
         ),
         tuple(regime for regime in BOTH if regime not in request.regimes),
-        lambda workload, candidate: _idea(place, request, workload, candidate),
+        lambda workload, candidate: idea_of(place, request, workload, candidate),
         RejectionMemory() if place.keeps_memory else None,
         calibration(place.calibration).c_eff_bytes.value if place.calibration else None,
     )
@@ -270,89 +210,6 @@ def _proposers(
     ]
 
 
-def entry_of(
-    study: str,
-    regimes: Sequence[Regime],
-    workload: ProblemWorkload,
-    trial: Trial,
-    environment: Environment,
-) -> DispatchEntry | None:
-    """An accepted trial as a rule for run time; `None` where the workload is no product."""
-    product = workload.product
-    if product is None:
-        return None
-    candidate, device = trial.proposal.candidate, environment.device
-    return DispatchEntry(
-        WorkloadPattern(
-            product.op,
-            1 if product.op is Op.LINEAR else product.heads,
-            product.reduction,
-            product.columns,
-            token_ranges([product.tokens]),
-        ),
-        GpuModel(
-            device.name or "unknown GPU",
-            device.compute_capability or "0.0",
-            device.sm_count or 1,
-        ),
-        tuple(RegimeWin(r.regime, r.speedup) for r in trial.results if r.regime in regimes),
-        candidate,
-        study,
-        trial.number,
-        trial_sha256(trial),
-        trial.fidelity_error_pct,
-        trial.format_error_pct,
-        trial.added_bytes,
-        _files(candidate),
-    )
-
-
-def _files(candidate: Candidate) -> dict[str, str]:
-    try:
-        return source_hashes(implementation(candidate.implementation))
-    except UsageError:  # of a recording or a problem's file
-        return {}
-
-
-def _idea(
-    place: Place, request: StudyRequest, workload: ProblemWorkload, candidate: Candidate
-) -> Idea:
-    e, device = place.environment, place.environment.device
-    versions = {
-        "driver": e.driver,
-        "torch": e.torch,
-        "triton": e.triton,
-        "kernel_compass": __version__,
-        "library": _library(candidate),
-    }
-    text = repr((request.source.sha256, sorted(_files(candidate).items())))
-    budget = request.error_budget_pct
-    return Idea(
-        candidate,
-        workload.name,
-        GpuModel(device.name or "", device.compute_capability or "", device.sm_count or 0),
-        request.regimes,
-        versions,
-        hashlib.sha256(text.encode()).hexdigest(),
-        place.problem.error_budget_pct if budget is None else budget,
-        LoopOptions.of(request).minimum_effect,
-    )
-
-
-def _library(candidate: Candidate) -> str | None:
-    """The version of what it comes from; `None` = a file, or not installed."""
-    for provider in all_providers():
-        if any(one.name == candidate.implementation for one in provider.implementations()):
-            return provider.version()
-    return None
-
-
-def _kept(options: LoopOptions) -> dict[str, Any]:
-    """What decides the study; of what came later, only what is not as it was before."""
-    found = {one.name: getattr(options, one.name) for one in fields(options)}
-    return {k: v for k, v in found.items() if k not in _LATER or v != getattr(LoopOptions, k)}
-
-
 def _widened(options: LoopOptions, place: Place) -> dict[str, int]:
     """Of a single workload as many candidates at once as there are GPUs, which would wait else."""
     capacity = place.executor.capacity
@@ -374,44 +231,3 @@ def _check_same(before: Environment, now: Environment) -> None:
     if other:
         found = f"The study was begun elsewhere: {'; '.join(other)}."
         raise StudyError(found, "Start a new one: what was measured there says nothing here.")
-
-
-def study_request(
-    target: str,
-    regimes: Sequence[str] = ("cold", "warm"),
-    tokens: Sequence[int] | None = None,
-    tp: int | None = None,
-    budget_pct: float | None = None,
-    formats: Sequence[str] = (),
-    minutes: float | None = None,
-    trials: int | None = None,
-    strategy: str = "model",
-    seed: int = 0,
-) -> StudyRequest:
-    """What decides a study, from plain words.
-
-    Raises:
-        UsageError: one of them names nothing.
-    """
-    if strategy not in NAMES:
-        found = f"There is no strategy {strategy!r}."
-        raise UsageError(found, f"Take one of {', '.join(NAMES)}.")
-    if minutes is not None and not 0 < minutes <= MOST_MINUTES:
-        found = f"{minutes:g} minutes cannot be spent."
-        raise UsageError(found, f"Give more than 0, and {MOST_MINUTES:g} at most.")
-    return StudyRequest(
-        problem_source(target, tokens, tp),
-        tuple(dict.fromkeys(_regime(word) for word in regimes)),
-        budget_pct,
-        tuple(NumberFormat.parse(word).name for word in formats),
-        StudyLimits(minutes, trials),
-        seed,
-        strategy,
-    )
-
-
-def _regime(word: str) -> Regime:
-    found = next((regime for regime in BOTH if regime.value == word.strip().lower()), None)
-    if found is None:
-        raise UsageError(f"There is no regime {word!r} to win in.", "Name cold, warm, or both.")
-    return found

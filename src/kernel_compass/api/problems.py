@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kernel_compass.access import unreadable
 from kernel_compass.api.kernel_requests import mla_items
 from kernel_compass.api.problem_candidates import judged, load_source
 from kernel_compass.api.problem_imports import digest_of
@@ -168,8 +169,7 @@ def sha256_of(path: Path) -> str:
             raise UsageError(f"{path} is too large for a Python file.", FORMS_TEXT)
         return digest_of(path)
     except OSError as error:
-        found = f"{path} cannot be read: {error.strerror or error}."
-        raise UsageError(found, "Check its permissions.") from None
+        raise unreadable(path, error) from None
 
 
 def _mla(model: str, source: ProblemSource) -> tuple[ProblemWorkload, ...]:

@@ -21,6 +21,7 @@ from kernel_compass.validation.self_test import CheatResult, SelfTest
 
 _PACKAGE = Path(kernel_compass.__file__).parent
 _JUDGING = (
+    "access.py",
     "dispatch_mode.py",
     "validation/**/*.py",
     "measurement/**/*.py",

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_compass.api.optimizing import optimize, study_request
+from kernel_compass.api.loop_requests import study_request
+from kernel_compass.api.optimizing import optimize
 from kernel_compass.api.places import chosen_gpus
 from kernel_compass.api.running import profile_timeline
 from kernel_compass.api.script_loop import Offer, ScriptDoors

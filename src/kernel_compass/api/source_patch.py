@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernel_compass.access import unreadable
 from kernel_compass.api.actions.finding import changed_file, changed_package, named_by, same_file
 from kernel_compass.api.actions.marking import Function, functions_named
 from kernel_compass.errors import StudyError, UsageError
@@ -278,8 +279,7 @@ def _text(script: Path) -> str:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return data.decode(encoding)
     except OSError as error:
-        found = f"{script} cannot be read: {error.strerror or error}."
-        raise UsageError(found, "Name a Python script.") from None
+        raise unreadable(script, error, "name a Python script") from None
     except (SyntaxError, UnicodeDecodeError) as error:
         raise UsageError(f"{script} is no text: {error}.", "Name a Python script.") from None
 

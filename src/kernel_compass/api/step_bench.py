@@ -13,7 +13,8 @@ from typing import Any
 import kernel_compass
 from kernel_compass.analysis.op_names import target_of
 from kernel_compass.api import step_tasks
-from kernel_compass.api.optimizing import optimize, study_request
+from kernel_compass.api.loop_requests import study_request
+from kernel_compass.api.optimizing import optimize
 from kernel_compass.api.step_capturing import capture_in, capture_program, shown_name
 from kernel_compass.api.step_session import MOST_TASKS, Doubt, StepSession
 from kernel_compass.codec.canonical import plain, reshaped

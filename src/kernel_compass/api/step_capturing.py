@@ -70,8 +70,8 @@ def capture_program(
     Raises:
         MissingDependency: there is no torch.
         UsageError: there is no such file or function.
-        ProfilingError: the program failed, was stopped, or its step cannot be called again; with
-            `counters` also that there is no ncu.
+        ProfilingError: the program failed, was stopped, has no step, or its step cannot be called
+            again; with `counters` also that there is no ncu.
         KeyboardInterrupt: interrupted; every process of the program has ended by then.
     """
     if counters:
@@ -105,11 +105,27 @@ def capture_in(
         folder: where.
         calibration: what floors rest on.
         launches: of the step under ncu; a text says why there are none.
+
+    Raises:
+        ProfilingError: nothing is computed in it.
     """
     capture = decode((folder / step_child.CAPTURE).read_bytes(), "The capture")
-    if not (folder / TIMES).is_file():
-        return capture
-    return _with_kernels(capture, folder, calibration, launches)
+    if (folder / TIMES).is_file():
+        capture = _with_kernels(capture, folder, calibration, launches)
+    if not (capture.ops or capture.launches or capture.regions or capture.kernels):
+        raise _empty(capture)
+    return capture
+
+
+def _empty(capture: StepCapture) -> ProfilingError:
+    also = "".join(f" It has {one.what}: {one.why}." for one in capture.not_handled[:1])
+    return ProfilingError(
+        ProfilingCause.NOTHING_PROFILED,
+        f"{capture.program} has no step: called once more, {capture.step} runs no operator of "
+        f"torch, no Triton kernel and no compiled function.{also}",
+        "Name a function that makes the inputs and returns what is called: kernel-compass capture "
+        "--entry FILE.py:FUNCTION; or of a server a trace: kernel-compass capture --trace FILE.",
+    )
 
 
 def shown_name(program: Program) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernel_compass.access import unreadable
 from kernel_compass.analysis.step_groups import groups_of
 from kernel_compass.api.advising import advise
 from kernel_compass.api.calibration_choice import capture_calibration
@@ -13,7 +14,7 @@ from kernel_compass.api.dispatch_weights import gpu_model
 from kernel_compass.api.step_capturing import capture_trace, step_costs
 from kernel_compass.api.step_requests import BUDGET_PCT, RECORDED, StepAsked
 from kernel_compass.codec import step_capture_document
-from kernel_compass.errors import CalibrationError, UsageError, shortened
+from kernel_compass.errors import CalibrationError, shortened
 from kernel_compass.optimizer.product_choices import product_budget_pct
 from kernel_compass.optimizer.step_doors import Group, Offer
 from kernel_compass.optimizer.step_planning import StepSetup, plan_step
@@ -69,8 +70,8 @@ def read_capture(path: Path) -> StepCapture:
     try:
         data = path.read_bytes()
     except OSError as error:
-        found = f"{shortened(str(path))} cannot be read: {error.strerror or error}."
-        raise UsageError(found, "Name a file that `kernel-compass capture -o` wrote.") from None
+        written = "name a file that `kernel-compass capture -o` wrote"
+        raise unreadable(path, error, written) from None
     return step_capture_document.decode(data, shortened(str(path)))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from kernel_compass.access import is_file, unreadable
 from kernel_compass.errors import UsageError
 from kernel_compass.records.step_program import MOST_INPUTS, Program, ProgramKind
 
@@ -84,7 +85,7 @@ def program_of(
     program = Program(*named[0], tuple(arguments), _checked_inputs(inputs, named[0][0]))
     if program.kind is ProgramKind.ENTRY and not (program.file and program.function):
         raise UsageError(f"--entry {entry} names no function.", "Write --entry FILE.py:FUNCTION.")
-    if program.file is not None and not Path(program.file).is_file():
+    if program.file is not None and not is_file(Path(program.file)):
         raise UsageError(f"There is no file {program.file}.", "Name a Python file.")
     return program
 
@@ -109,7 +110,7 @@ def _checked_inputs(word: str | None, kind: ProgramKind) -> str:
         raise UsageError(found, "Of a program say how many of its own calls are kept: --inputs 4.")
     if not file or not function:
         raise UsageError(f"--inputs {word} names no function.", "Write --inputs FILE.py:FUNCTION.")
-    if not Path(file).is_file():
+    if not is_file(Path(file)):
         raise UsageError(f"There is no file {file}.", "Write --inputs FILE.py:FUNCTION.")
     return word
 
@@ -126,7 +127,7 @@ def program_files(program: Program) -> list[tuple[Path, str]]:
     try:
         found = [(one, hashlib.sha256(one.read_bytes()).hexdigest()) for one in files]
     except OSError as error:
-        raise UsageError(f"{error.filename} cannot be read: {error.strerror or error}.") from None
+        raise unreadable(Path(error.filename or path), error) from None
     return found[:1] if found[0] == found[-1] else found
 
 

@@ -19,6 +19,9 @@ from kernel_compass.records.rejected import RejectedIdea
 from kernel_compass.records.step_action import StepEntry
 from kernel_compass.records.study import RecordedStudy
 
+MOST_NAMED = 6
+"""Studies that an error names."""
+
 __all__ = [
     "Applied",
     "ListedStudy",
@@ -133,9 +136,18 @@ def revert_study(reference: str, table: Path) -> Reverted:
         StudyError: nothing in the table is of it; or the file cannot be used.
     """
     name, trial = _reference(reference)
-    before = dispatch_file.read_table(table)
+    before = _table_there(name, table)
     known = {one.study for one in before.all_entries}
-    after, taken = dispatch_file.revert(table, _known(name, known), trial)
+    meant = _known(name, known)
+    if meant not in known:
+        held = sorted({one.reference for one in before.all_entries})
+        listed = ", ".join(held[:MOST_NAMED]) + " ..." * (len(held) > MOST_NAMED)
+        raise StudyError(
+            f"Nothing in {table} is of {shortened(name)}: it holds {listed}. "
+            f"{_studies_there(meant)}",
+            "Name one that the table holds; `kernel-compass history` lists studies.",
+        )
+    after, taken = dispatch_file.revert(table, meant, trial)
     entries = tuple(one for one in taken if isinstance(one, DispatchEntry))
     return Reverted(after, entries, tuple(one for one in taken if isinstance(one, StepEntry)))
 
@@ -172,6 +184,41 @@ def _reference(text: str) -> tuple[str, int | None]:
         found = f"{shortened(text)!r} names no study or trial."
         raise UsageError(found, "Write STUDY or STUDY:TRIAL, for example `last:3`.")
     return name, int(number)
+
+
+def _table_there(name: str, table: Path) -> DispatchTable:
+    """The table that something is to be taken out of.
+
+    Raises:
+        StudyError: there is none, or it cannot be used.
+    """
+    try:
+        table.lstat()
+    except FileNotFoundError:
+        found = f"There is no dispatch table {shortened(str(table))}. {_studies_there(name)}"
+        raise StudyError(
+            found,
+            "Name the table: --table FILE. `kernel-compass history` lists studies, and "
+            "`kernel-compass apply STUDY --table FILE` puts one into a table.",
+        ) from None
+    except OSError:
+        pass  # reading it says why
+    return dispatch_file.read_table(table)
+
+
+def _studies_there(name: str) -> str:
+    """Whether a study of this name was recorded here, and which were."""
+    try:
+        there = [one.name for one in study_folders()]
+    except StudyError as error:
+        return error.found
+    if name in there:
+        return f"The study {name} is recorded here; it was never put there, or taken out again."
+    named = f"No study {shortened(name)!r} is recorded in {studies_folder()}"
+    if not there:
+        return f"{named}, nor any other."
+    last = ", ".join(there[-MOST_NAMED:][::-1])
+    return f"{named}; those there, the latest first: {last}{' ...' * (len(there) > MOST_NAMED)}."
 
 
 def _known(name: str, known: set[str]) -> str:

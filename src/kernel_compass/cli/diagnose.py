@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernel_compass.access import access_remedy
 from kernel_compass.cli.exit_codes import Failures
 from kernel_compass.cli.options import (
     CalibrationOption,
@@ -169,4 +170,4 @@ def _check_readable(paths: Sequence[Path]) -> None:
                 pass
         except OSError as error:
             found = f"{path} cannot be read: {error.strerror or error}."
-            raise CaptureError(found, "Check the path and its permissions.") from None
+            raise CaptureError(found, access_remedy(path, error, "name another file")) from None

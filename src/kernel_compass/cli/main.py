@@ -7,11 +7,13 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kernel_compass import __version__
+from kernel_compass.access import access_remedy
 from kernel_compass.cli.advise import advise
 from kernel_compass.cli.apply import apply
 from kernel_compass.cli.calibrate import calibrate
@@ -127,11 +129,20 @@ def main(args: Sequence[str] | None = None) -> int:
         _print_error("interrupted", "")
         return int(ExitCode.INTERRUPTED)
     except OSError as error:
-        _print_error(f"{error.filename or 'the output'}: {error.strerror or error}.", "")
+        _print_error(*_words_of(error))
         return int(ExitCode.USAGE)
     except Exception as error:
         return _unexpected(error)
     return result if isinstance(result, int) else int(ExitCode.OK)
+
+
+def _words_of(error: OSError) -> tuple[str, str]:
+    """What an error of the operating system says, and the next command where there is one."""
+    remedy = ""
+    if isinstance(error, PermissionError) and isinstance(error.filename, str | bytes):
+        place = Path(os.fsdecode(error.filename))
+        remedy = access_remedy(place, error, "name another file")
+    return f"{error.filename or 'the output'}: {error.strerror or error}.", remedy
 
 
 def _unexpected(error: Exception) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -351,8 +352,9 @@ def _apply(view: View, found: object, yes: bool, table: Path | None) -> None:
     if not entries:
         return
     place = table or DEFAULT_TABLE
+    of_table = f"{name} --table {quote(str(place))}"
     if not (yes or table is not None or view.agrees(len(entries), place)):
-        view.say(f"Not applied. Apply it: kernel-compass apply {name} --table {place}")
+        view.say(f"Not applied. Apply it: kernel-compass apply {of_table}")
         return
     api.apply_study(str(found.folder), place)  # type: ignore[attr-defined]
-    view.say(f"Written to {place}. Take it back: kernel-compass revert {name} --table {place}")
+    view.say(f"Written to {place}. Take it back: kernel-compass revert {of_table}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 
+from kernel_compass.access import is_file
 from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.optimize_view import view_of
 from kernel_compass.cli.output import emit, prepare
@@ -154,7 +156,7 @@ def _without_a_run(
         found = "--minutes, --trials and --record: nothing is measured of what was captured."
         raise UsageError(found, "Leave them out; or name the program.")
     budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
-    missing = next((p for p in (source.captured, source.trace) if p and not p.is_file()), None)
+    missing = next((p for p in (source.captured, source.trace) if p and not is_file(p)), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")
     if source.captured is not None and is_recording(source.captured):
@@ -213,10 +215,11 @@ def _closed(view: Any, found: Any, words: StepWords, json: bool) -> int:
     name = found.recorded.study.identifier
     if entries:
         place = words.table or DEFAULT_TABLE
+        shown = quote(str(place))
         if words.yes or words.table is not None or view.agrees(len(entries), place):
             apply_study(str(found.folder), place)
-            view.say(f"Written to {place}. Use it: kernel-compass run --with {place} SCRIPT")
-            view.say(f"Take it back: kernel-compass revert {name} --table {place}")
+            view.say(f"Written to {place}. Use it: kernel-compass run --with {shown} SCRIPT")
+            view.say(f"Take it back: kernel-compass revert {name} --table {shown}")
         else:
-            view.say(f"Not applied. Apply it: kernel-compass apply {name} --table {place}")
+            view.say(f"Not applied. Apply it: kernel-compass apply {name} --table {shown}")
     return int(found.exit_code)

@@ -14,6 +14,7 @@ from typing import TextIO
 
 import typer
 
+from kernel_compass.access import access_remedy
 from kernel_compass.cli.exit_codes import ExitCode
 from kernel_compass.errors import UsageError
 from kernel_compass.report.formats import Format
@@ -96,10 +97,10 @@ def prepare(output: Path | None, option: str = "--output", regular: bool = False
     """
     if output is None or output == STDOUT:
         return
-    if output.is_dir():
-        found = f"{option} {output} is a folder."
-        raise UsageError(found, f"Name a file, for example {option} {output / 'report.json'}.")
     try:
+        if output.is_dir():
+            found = f"{option} {output} is a folder."
+            raise UsageError(found, f"Name a file, for example {option} {output / 'report.json'}.")
         known = output.parent.exists()
         output.parent.mkdir(parents=True, exist_ok=True)  # raises where it is a file
         if not known:
@@ -110,7 +111,9 @@ def prepare(output: Path | None, option: str = "--output", regular: bool = False
     if special and regular:
         raise UsageError(f"{option} {output} is no regular file.", "Name a file.")
     if not os.access(output if special else output.parent, os.W_OK):
-        raise UsageError(f"{option} {output} is not writable.", "Name another file.")
+        denied = PermissionError(errno.EACCES, "")
+        remedy = access_remedy(output, denied, "name another file", writing=not special)
+        raise UsageError(f"{option} {output} is not writable.", remedy)
 
 
 def emit(text: str, output: Path | None, utf8: bool = True) -> None:
@@ -193,7 +196,8 @@ def _umask() -> int:
 def _unwritable(output: Path, error: OSError, option: str = "--output") -> UsageError:
     why = "it is a pipe that nothing reads" if error.errno == errno.ENXIO else error.strerror
     found = f"{option} {output} cannot be written: {why or error}."
-    return UsageError(found, f"Name another file, or leave {option} out.")
+    otherwise = f"name another file, or leave {option} out"
+    return UsageError(found, access_remedy(output, error, otherwise, writing=True))
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

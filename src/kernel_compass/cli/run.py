@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kernel_compass.access import unreadable
 from kernel_compass.cli.profile import ModuleOption, ProfileCommand
 from kernel_compass.cli.target import misplaced_options
 from kernel_compass.errors import UsageError
@@ -64,7 +65,8 @@ def run(
     """Run a program with the changes of a dispatch table on, and nothing of it edited.
 
     Its output, its input and its exit code are its own. What was measured on another GPU, or with
-    other files, is left out; where nothing is left, the program runs as it always does.
+    other files, is left out; where nothing is left, the program runs as it always does, and a line
+    on standard error says why.
     """
     from kernel_compass.optimizer.dispatch_file import read_table
     from kernel_compass.records.step_action import StepActionKind
@@ -76,8 +78,7 @@ def run(
     if module is None:
         if not words:
             raise UsageError("No program was named.", "kernel-compass run SCRIPT [-- ARGS]")
-        if not Path(words[0]).exists():
-            raise UsageError(f"There is no file {words[0]}.", "Name a script, or -m MODULE.")
+        _check_readable(Path(words[0]))
         for option in misplaced_options(target or [], ctx.meta["own_options"]):
             note = f"note: {option} follows {words[0]} and goes to it; ours go before it"
             typer.echo(note, err=True)
@@ -89,6 +90,21 @@ def run(
     sys.stderr.flush()
     command = [sys.executable, "-m", "kernel_compass.api.applied_program", *own, *words]
     os.execv(sys.executable, command)
+
+
+def _check_readable(script: Path) -> None:
+    """Said here, where errors have a remedy.
+
+    Raises:
+        UsageError: there is no such script, or it may not be read.
+    """
+    try:
+        if not script.exists():
+            raise UsageError(f"There is no file {script}.", "Name a script, or -m MODULE.")
+        if not script.is_dir():
+            script.open("rb").close()
+    except OSError as error:
+        raise unreadable(script, error, "name another script") from None
 
 
 def _separator(target: list[str] | None, module: str | None) -> int | None:

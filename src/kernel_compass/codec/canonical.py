@@ -123,6 +123,7 @@ def versioned(
     label: str,
     upgrades: Mapping[int, Upgrade],
     remedy: str,
+    again: str = "",
 ) -> _T:
     """The document of this or an older version that a text holds.
 
@@ -134,25 +135,40 @@ def versioned(
         label: what messages call it: its path, say.
         upgrades: from each older version to the next.
         remedy: what to do where it is no such document.
+        again: what to do where it is one of an older version; default: the same.
 
     Raises:
-        StudyError: it is none, or a newer version's.
+        StudyError: it is none, or of a version that is not read.
     """
+    oldest = version
+    while oldest - 1 in upgrades:
+        oldest -= 1
+    known = f"{name}/{version}" if oldest == version else f"{name}/{oldest} to /{version}"
+    has = version
     try:
         schema = read_json(data, _Heading).schema
         found = read_json(data, dict[str, Any], distinct_keys=True)
         has = _version_of(schema, name)
         if has > version:
             raise newer(label, schema, f"{name}/{version}")
+        if has < oldest:
+            raise older(label, schema, known, again or remedy)
         for step in range(has, version):
-            if step not in upgrades:
-                raise ValueError(f"its schema is {shortened(schema)!r}")
             found = upgrades[step](found)
         found["schema"] = f"{name}/{version}"
         _check(found, "$")
         return reshaped(found, kind)
     except ValueError as error:
+        if has < version:
+            said = f"{label} is not as its schema {name}/{has} has it (read are {known}): {error}."
+            raise StudyError(said, again or remedy) from None
         raise StudyError(f"{label} is not a {name}/{version} document: {error}.", remedy) from None
+
+
+def older(label: str, schema: str, known: str, remedy: str) -> StudyError:
+    """The error for what an older version wrote, which is read no more."""
+    found = f"{label} is of an older schema: {shortened(schema)!r}, and this kernel-compass reads "
+    return StudyError(f"{found}{known}.", remedy)
 
 
 def newer(label: str, schema: str, known: str) -> StudyError:
@@ -164,7 +180,7 @@ def newer(label: str, schema: str, known: str) -> StudyError:
 
 def _version_of(schema: str, name: str) -> int:
     head, _, version = schema.rpartition("/")
-    if head != name or re.fullmatch(r"[1-9][0-9]*", version) is None:
+    if head != name or re.fullmatch(r"0|[1-9][0-9]*", version) is None:
         raise ValueError(f"its schema is {shortened(schema)!r}")
     return int(version) if len(version) <= _DIGITS else 10**_DIGITS
 

@@ -51,6 +51,10 @@ SCHEMA = f"{NAME}/{VERSION}"
 SCHEMA_OF_PRODUCTS = f"{NAME}/1"
 """Of a table without changes to steps."""
 _REMEDY = "Name a table that kernel-compass wrote; this file was left as it is."
+_AGAIN = (
+    "Make it again from its studies: `kernel-compass apply STUDY --table FILE`, in another file; "
+    "this one was left as it is."
+)
 
 
 class PatternDocument(Part):
@@ -134,7 +138,7 @@ def decode(data: bytes | str, label: str = "This") -> DispatchTable:
     Raises:
         StudyError: it is no such document, or a newer version's.
     """
-    document = versioned(data, NAME, VERSION, TableDocument, label, UPGRADES, _REMEDY)
+    document = versioned(data, NAME, VERSION, TableDocument, label, UPGRADES, _REMEDY, _AGAIN)
     try:
         return _table(document)
     except ValueError as error:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from kernel_compass.access import access_remedy
 from kernel_compass.codec.calibration_json import decode, encode
 from kernel_compass.codec.json_reading import file_bytes
 from kernel_compass.errors import CalibrationError, shortened
@@ -195,7 +196,7 @@ def read(path: Path) -> Calibration:
     except (OSError, ValueError) as error:  # ValueError: a null character in the name as well
         reason = error.strerror or error if isinstance(error, OSError) else error
         found = f"{shortened(str(path))} cannot be read: {reason}."
-        raise CalibrationError(found, "Check the path and its permissions.") from None
+        raise CalibrationError(found, access_remedy(path, error, "name another file")) from None
     return decode(data, shortened(str(path)))
 
 

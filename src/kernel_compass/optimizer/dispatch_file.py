@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kernel_compass.access import access_remedy
 from kernel_compass.codec.canonical import compact
 from kernel_compass.codec.dispatch_table import decode, encode, entry_part
 from kernel_compass.codec.json_reading import file_bytes
@@ -117,7 +118,8 @@ def _changed(path: Path, action: str, change: _Change) -> tuple[DispatchTable, S
             return after, entries
     except OSError as error:
         found = f"{path} cannot be changed: {error.strerror or error}."
-        raise StudyError(found, "Check its permissions, or name another table.") from None
+        remedy = access_remedy(path, error, "name another table: --table FILE", writing=True)
+        raise StudyError(found, remedy) from None
 
 
 def _own(path: Path) -> DispatchTable:
@@ -144,7 +146,8 @@ def _bytes(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror or error if isinstance(error, OSError) else error
         found = f"{shortened(str(path))} cannot be read: {reason}."
-        raise StudyError(found, "Check the path and its permissions.") from None
+        remedy = access_remedy(path, error, "name another table")
+        raise StudyError(found, remedy) from None
 
 
 @contextmanager
@@ -200,5 +203,6 @@ def _nothing_of(path: Path, table: DispatchTable, study: str, trial: int | None)
     known = sorted({one.reference for one in table.all_entries})
     return StudyError(
         f"Nothing in {path} is of {shortened(what)}.",
-        f"It holds {', '.join(known[:10])}{' ...' if len(known) > 10 else ''}.",
+        f"It holds {', '.join(known[:10])}{' ...' if len(known) > 10 else ''}: name one of those. "
+        "`kernel-compass history` lists the studies that were recorded.",
     )

@@ -14,33 +14,22 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from kernel_compass.codec.canonical import compact, plain
-from kernel_compass.codec.dispatch_table import entry_part
-from kernel_compass.codec.step_entry import step_part
-from kernel_compass.codec.step_trial_document import step_study_part, step_trial_part
-from kernel_compass.codec.study_document import study_part
-from kernel_compass.codec.trial_document import encode_line, proposal_part
+from kernel_compass.codec.trial_document import encode_line
 from kernel_compass.errors import StudyError
-from kernel_compass.optimizer import ledger_file, ledger_fold
-from kernel_compass.optimizer.ledger_file import Row, chained, sqlite_errors
-from kernel_compass.optimizer.ledger_fold import Begun, Fold
+from kernel_compass.optimizer import ledger_file, ledger_rows
+from kernel_compass.optimizer.ledger_file import Row, sqlite_errors
+from kernel_compass.optimizer.ledger_fold import Fold
 from kernel_compass.optimizer.ledger_home import LEDGER, folder_of
 from kernel_compass.optimizer.ledger_lock import WriterLock, unwritable, writer_of
+from kernel_compass.optimizer.ledger_rows import Found, misuse
 from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.step_action import StepEntry, StepTrial
 from kernel_compass.records.step_study import StepStudy
 from kernel_compass.records.study import RecordedStudy, Study, StudyState, Tell
-from kernel_compass.records.trial import Outcome, Proposal, Reason, Trial
-
-MOST_BLAMED = 2
-"""Times that the process may end while a trial is in flight until the trial is to blame."""
-_Found = tuple[str, str, Any]
-"""Kind, key and document of a row that is to be added."""
+from kernel_compass.records.trial import Outcome, Proposal, Trial
 
 
 class Ledger:
@@ -83,8 +72,7 @@ class Ledger:
                     f"There is a study in {folder} already.",
                     f"Resume it: `kernel-compass optimize --resume {folder.name}`.",
                 )
-            document = _text(study_part(replace(study, state=StudyState.RUNNING)))
-            first = chained("", 1, ledger_fold.STUDY, "", document, _now())
+            first = ledger_rows.first_row(study)
             ledger_file.build(folder / LEDGER, first)
             fold = Fold()
             fold.apply(first)
@@ -152,17 +140,11 @@ class Ledger:
         with self._turn:
             known = self._fold.begun.get(number)
             if number in self._fold.ended or (known is not None and known.in_flight):
-                raise _misuse(f"Trial {number} has been begun already")
+                raise misuse(f"Trial {number} has been begun already")
             if known is not None and (known.workload, known.proposal) != (workload, proposal):
-                raise _misuse(f"Trial {number} was begun with another candidate or workload")
+                raise misuse(f"Trial {number} was begun with another candidate or workload")
             attempt = 1 if known is None else known.attempts + 1
-            try:
-                proposed = proposal_part(proposal)
-            except ValueError as error:
-                raise _misuse(f"Trial {number} cannot be recorded: {error}") from None
-            document = {"number": number, "attempt": attempt, "workload": workload}
-            document["proposal"] = proposed
-            self._add([(ledger_fold.BEGIN, f"{number}/{attempt}", document)])
+            self._add([ledger_rows.begun(number, attempt, workload, proposal)])
             return attempt
 
     def end(
@@ -189,15 +171,7 @@ class Ledger:
         """
         with self._turn:
             self._check_end(trial, entries)
-            number = str(trial.number)
-            found: list[_Found] = [(ledger_fold.END, number, encode_line(trial))]
-            for index, entry in enumerate(entries):
-                found.append((ledger_fold.ENTRY, f"{number}/{index}", _part(entry)))
-            found += [_told(tell) for tell in tells]
-            if step is not None:
-                found.append((ledger_fold.STEP_TRIAL, number, _step_part(step)))
-            for index, one in enumerate(step_entries):
-                found.append((ledger_fold.STEP_ENTRY, f"{number}/{index}", _step_part(one)))
+            found = ledger_rows.ended(trial, entries, tells, step, step_entries)
             self._add(found, sure=trial.outcome is Outcome.ACCEPTED)
 
     def note_step(self, step: StepStudy) -> None:
@@ -207,12 +181,7 @@ class Ledger:
             StudyError: it cannot be written.
         """
         with self._turn:
-            try:
-                part = step_study_part(replace(step, steps=(), entries=()))
-            except ValueError as error:
-                raise _misuse(f"What the step is cannot be recorded: {error}") from None
-            del part["steps"], part["entries"]
-            self._add([(ledger_fold.STEP, "", part)])
+            self._add([ledger_rows.of_step(step)])
 
     def tell(self, tell: Tell) -> None:
         """Record what a search strategy was told.
@@ -221,7 +190,7 @@ class Ledger:
             StudyError: it cannot be written.
         """
         with self._turn:
-            self._add([_told(tell)])
+            self._add([ledger_rows.told(tell)])
 
     def release(self, number: int, detail: str) -> None:
         """Give up a trial in flight that is not to blame: the user stopped the run, say.
@@ -232,8 +201,8 @@ class Ledger:
         with self._turn:
             known = self._fold.begun.get(number)
             if known is None or not known.in_flight:
-                raise _misuse(f"Trial {number} is not in flight")
-            self._add([_interrupted(number, known, detail, blamed=False)])
+                raise misuse(f"Trial {number} is not in flight")
+            self._add([ledger_rows.interrupted(number, known, detail, blamed=False)])
 
     def set_state(self, state: StudyState, detail: str = "") -> None:
         """Record how far the study got; on the disk when this returns.
@@ -242,10 +211,9 @@ class Ledger:
             StudyError: it cannot be written.
         """
         if state is StudyState.INTERRUPTED:
-            raise _misuse("That a study was interrupted is found, not recorded")
+            raise misuse("That a study was interrupted is found, not recorded")
         with self._turn:
-            document = {"state": state.value, "detail": detail}
-            self._add([(ledger_fold.STATE, "", document)], sure=True)
+            self._add([ledger_rows.of_state(state, detail)], sure=True)
 
     def close(self) -> None:
         """Let others write; once is enough. The state stays what it was last set to."""
@@ -271,43 +239,29 @@ class Ledger:
 
     def _take_up(self) -> None:
         """What was in flight when the last process ended."""
-        found: list[_Found] = []
-        for number, one in sorted(self._fold.begun.items()):
-            if not one.in_flight or number in self._fold.ended:
-                continue
-            detail = f"the run ended during attempt {one.attempts}"
-            found.append(_interrupted(number, one, detail, blamed=True))
-            if one.blamed + 1 >= MOST_BLAMED:
-                found.append((ledger_fold.END, str(number), encode_line(_blamed(number, one))))
-        document = {"state": StudyState.RUNNING.value, "detail": "resumed"}
-        self._add([*found, (ledger_fold.STATE, "", document)], sure=True)
+        self._add(ledger_rows.taken_up(self._fold), sure=True)
 
     def _check_end(self, trial: Trial, entries: Sequence[DispatchEntry]) -> None:
         number = trial.number
         known = self._fold.begun.get(number)
         accepted = trial.outcome is Outcome.ACCEPTED
         if number in self._fold.ended:
-            raise _misuse(f"Trial {number} has ended already")
+            raise misuse(f"Trial {number} has ended already")
         if (known is None and accepted) or (known is not None and not known.in_flight):
-            raise _misuse(f"Trial {number} ends without having been begun")
+            raise misuse(f"Trial {number} ends without having been begun")
         if known and (known.workload, known.proposal) != (trial.workload, trial.proposal):
-            raise _misuse(f"Trial {number} was begun with another candidate or workload")
+            raise misuse(f"Trial {number} was begun with another candidate or workload")
         if entries and not accepted:
-            raise _misuse(f"Trial {number} was not accepted and has entries")
+            raise misuse(f"Trial {number} was not accepted and has entries")
         assert self._fold.study is not None, "the first row is the study"
         study = self._fold.study.identifier
         if any((one.study, one.trial) != (study, number) for one in entries):
-            raise _misuse(f"An entry is not of trial {number} of the study {study!r}")
+            raise misuse(f"An entry is not of trial {number} of the study {study!r}")
 
-    def _add(self, found: Sequence[_Found], sure: bool = False) -> None:
+    def _add(self, found: Sequence[Found], sure: bool = False) -> None:
         """Add rows, all or none of them; `sure` = they are on the disk when this returns."""
         connection = self._writable()
-        rows, at, last = [], _now(), self._last
-        for kind, key, document in found:
-            number = last.sequence + 1
-            # what may happen any number of times has no key of its own
-            last = chained(last.digest, number, kind, key or str(number), _text(document), at)
-            rows.append(last)
+        rows = ledger_rows.rows_after(self._last, found)
         with sqlite_errors(self.path):
             connection.execute(f"PRAGMA synchronous = {'FULL' if sure else 'NORMAL'}")
             connection.execute("BEGIN IMMEDIATE")
@@ -321,13 +275,13 @@ class Ledger:
                 raise
         for row in rows:
             self._fold.apply(row)
-        self._last = last
+        self._last = rows[-1]
 
     def _writable(self) -> sqlite3.Connection:
         if self._process != os.getpid():
-            raise _misuse("A ledger cannot be written by a process that was forked from its owner")
+            raise misuse("A ledger cannot be written by a process that was forked from its owner")
         if self._connection is None:
-            raise _misuse("The ledger is closed")
+            raise misuse("The ledger is closed")
         try:
             same = self.path.stat().st_ino == self._file
         except OSError:
@@ -370,56 +324,5 @@ def _read(path: Path, in_place: bool) -> tuple[Fold, Row]:
         for row in rows:
             fold.apply(row)
     except ValueError as error:
-        raise ledger_file.damaged(path, str(error)) from None
+        raise ledger_file.of_another_version(path, rows[0], str(error)) from None
     return fold, rows[-1]
-
-
-def _blamed(number: int, one: Begun) -> Trial:
-    return Trial(
-        number=number,
-        workload=one.workload,
-        proposal=one.proposal,
-        outcome=Outcome.FAILED,
-        reason=Reason.CRASHED,
-        detail=f"the whole run ended {MOST_BLAMED} times while it was tried",
-    )
-
-
-def _interrupted(number: int, one: Begun, detail: str, blamed: bool) -> _Found:
-    document = {"number": number, "detail": detail, "blamed": blamed}
-    return ledger_fold.INTERRUPTED, f"{number}/{one.attempts}", document
-
-
-def _step_part(found: StepTrial | StepEntry) -> Any:
-    try:
-        if isinstance(found, StepEntry):
-            return step_part(found)
-        return step_trial_part(found)
-    except ValueError as error:
-        raise _misuse(f"A change cannot be recorded: {error}") from None
-
-
-def _told(tell: Tell) -> _Found:
-    try:
-        return ledger_fold.TELL, "", plain(tell)
-    except ValueError as error:
-        raise _misuse(f"What {tell.stream} was told cannot be recorded: {error}") from None
-
-
-def _part(entry: DispatchEntry) -> Any:
-    try:
-        return entry_part(entry)
-    except ValueError as error:
-        raise _misuse(f"An entry of trial {entry.trial} cannot be recorded: {error}") from None
-
-
-def _text(document: Any) -> str:
-    return (document if isinstance(document, bytes) else compact(document)).decode()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _misuse(found: str) -> StudyError:
-    return StudyError(f"{found}.", "This is a bug of what writes the ledger; report it.")

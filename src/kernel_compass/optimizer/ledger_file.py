@@ -7,6 +7,7 @@ process writes, a copy is opened, and the file and its write-ahead log stay as t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,8 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from kernel_compass.codec.canonical import newer
-from kernel_compass.errors import StudyError
+from kernel_compass import __version__
+from kernel_compass.codec.canonical import newer, older
+from kernel_compass.errors import StudyError, shortened
+from kernel_compass.optimizer.ledger_home import unreadable_home
 from kernel_compass.optimizer.ledger_lock import unwritable
 
 APPLICATION = int.from_bytes(b"KCLG", "big")
@@ -30,6 +33,10 @@ VERSION = 1
 _COPIES = 5
 _BUSY_S = 10.0
 _WAL = "-wal"
+_AGAIN = (
+    "Read it with the kernel-compass that wrote it (`kernel-compass export`), or start the study "
+    "again; it was left as it is."
+)
 _START = ""
 """The digest before the first row."""
 _TABLES = f"""
@@ -214,8 +221,7 @@ def copied(path: Path, copy: Path) -> None:
         found = f"There is no ledger in {path.parent}: the run was ended before it began."
         raise StudyError(found, "Start the study again; nothing of it was recorded.") from None
     except OSError as error:
-        found = f"{path} cannot be read: {error.strerror or error}."
-        raise StudyError(found, "Check the path and its permissions.") from None
+        raise unreadable_home(path, error) from None
     found = f"{path} is being written by a process that holds no lock."
     raise StudyError(found, "End that process, then try again.")
 
@@ -243,6 +249,26 @@ def damaged(path: Path, what: str) -> StudyError:
     )
 
 
+def of_another_version(path: Path, first: Row, what: str) -> StudyError:
+    """The error for rows that are as they were written, and not as this version has them.
+
+    Args:
+        path: of the ledger.
+        first: its first row, the study; it may name the version.
+        what: is not as this version has it.
+    """
+    try:
+        version = json.loads(first.document)["environment"]["kernel_compass"]
+    except (ValueError, KeyError, TypeError):
+        version = None
+    by = f"kernel-compass {version}" if isinstance(version, str) else "another kernel-compass"
+    return StudyError(
+        f"{path} is of the schema {NAME}/{VERSION}, but {shortened(by)} wrote rows into it that "
+        f"kernel-compass {__version__} does not read: {what}.",
+        _AGAIN,
+    )
+
+
 def foreign(path: Path, what: str) -> StudyError:
     """The error for a file of something else."""
     return StudyError(
@@ -256,7 +282,8 @@ def _study_error(path: Path, error: sqlite3.Error) -> StudyError:
     if code == sqlite3.SQLITE_NOTADB:
         return damaged(path, "it is no SQLite database, or its beginning is overwritten")
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return unwritable(path, OSError(None, str(error)))
+        why = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EACCES
+        return unwritable(path, OSError(why, str(error)))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         found = f"{path} is locked by another program: {error}."
         return StudyError(found, "Close what has it open (an SQLite browser?), then try again.")
@@ -277,8 +304,10 @@ def _checked(connection: sqlite3.Connection, path: Path) -> tuple[Row, ...]:
         raise foreign(path, "it is a database of another program")
     if version > VERSION:
         raise newer(str(path), f"{NAME}/{version}", f"{NAME}/{VERSION}")
-    if version < VERSION and version not in MIGRATIONS:
+    if version < 0:
         raise damaged(path, f"its version is {version}, which never was")
+    if version < VERSION and version not in MIGRATIONS:
+        raise older(str(path), f"{NAME}/{version}", f"{NAME}/{VERSION}", _AGAIN)
     said = [text for (text,) in connection.execute("PRAGMA integrity_check")]
     if said != ["ok"]:
         raise damaged(path, "; ".join(map(str, said[:3])))

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kernel_compass.access import access_remedy
 from kernel_compass.codec.study_document import IDENTIFIER
 from kernel_compass.errors import StudyError, UsageError, shortened
 
 HOME_VARIABLE = "KERNEL_COMPASS_HOME"
 LEDGER = "ledger.sqlite"
+ELSEWHERE = f"keep studies elsewhere: export {HOME_VARIABLE}=FOLDER"
 LAST = "last"
 """What a command calls the study that was changed last."""
 _LONGEST_SLUG = 40
@@ -74,11 +76,18 @@ def study_folders() -> tuple[Path, ...]:
         StudyError: the folder cannot be read.
     """
     try:
-        found = [one.parent for one in studies_folder().glob(f"*/{LEDGER}")]
+        found = [one for one in studies_folder().iterdir() if _may_be_one(one)]
         return tuple(sorted(found, key=lambda one: (_changed(one), one.name)))
+    except FileNotFoundError:
+        return ()
     except OSError as error:
-        place = f"{studies_folder()} cannot be read: {error.strerror or error}."
-        raise StudyError(place, f"Check its permissions, or set {HOME_VARIABLE}.") from None
+        raise unreadable_home(studies_folder(), error) from None
+
+
+def unreadable_home(path: Path, error: OSError) -> StudyError:
+    """The error for a folder of the user's data that may not be entered."""
+    found = f"{shortened(str(path))} cannot be read: {error.strerror or error}."
+    return StudyError(found, access_remedy(path, error, ELSEWHERE))
 
 
 def find_study(name: str) -> Path:
@@ -117,14 +126,21 @@ def _of_a_study(folder: Path) -> Path:
     try:
         is_one = (folder / LEDGER).exists() or folder.resolve().parent == studies_folder().resolve()
     except OSError as error:
-        found = f"{shortened(str(folder))} cannot be read: {error.strerror or error}."
-        raise StudyError(found, "Check its permissions.") from None
+        raise unreadable_home(folder, error) from None
     if is_one:
         return folder
     raise StudyError(
         f"The folder {shortened(str(folder))} is none of a study: it has no {LEDGER}.",
         "Name a study, or its folder; `kernel-compass history` lists those that are there.",
     )
+
+
+def _may_be_one(folder: Path) -> bool:
+    """Whether there is a ledger, or a folder that may not be entered: it is named, not hidden."""
+    try:
+        return (folder / LEDGER).exists()
+    except PermissionError:
+        return True
 
 
 def _is_folder(path: Path) -> bool:

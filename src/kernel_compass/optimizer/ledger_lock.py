@@ -7,6 +7,7 @@ opened for anything else here; what the owner says of itself lies beside it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,9 +16,12 @@ import struct
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from kernel_compass.access import access_remedy
 from kernel_compass.errors import StudyError, shortened
+from kernel_compass.optimizer.ledger_home import ELSEWHERE
 
 LOCK = "writer.lock"
 OWNER = "writer.json"
@@ -116,11 +120,11 @@ def writer_of(folder: Path) -> int | None:
 
 def unwritable(path: Path, error: OSError) -> StudyError:
     """The error for a folder or file that cannot be written."""
-    return StudyError(
-        f"{path} cannot be written: {error.strerror or error}.",
-        "Check its permissions and the space that is left, or set KERNEL_COMPASS_HOME to another "
-        "folder.",
-    )
+    found = f"{path} cannot be written: {error.strerror or error}."
+    otherwise = ELSEWHERE
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        otherwise = f"`df {quote(str(path.parent))}` shows what space is left; or {ELSEWHERE}"
+    return StudyError(found, access_remedy(path, error, otherwise, writing=True))
 
 
 def _taken(folder: Path) -> StudyError:

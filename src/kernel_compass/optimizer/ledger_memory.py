@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sqlite3
@@ -13,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from kernel_compass.codec.canonical import compact, newer, plain, reshaped
+from kernel_compass.codec.canonical import compact, newer, older, plain, reshaped
 from kernel_compass.errors import StudyError, UsageError
 from kernel_compass.optimizer.ledger_file import sqlite_errors
-from kernel_compass.optimizer.ledger_home import data_folder
+from kernel_compass.optimizer.ledger_home import data_folder, unreadable_home
 from kernel_compass.optimizer.ledger_lock import unwritable
 from kernel_compass.records.rejected import Idea, RejectedIdea
 from kernel_compass.records.trial import Outcome, Reason, Trial
@@ -143,7 +144,7 @@ class RejectionMemory:
         return self._forget(keys)
 
     def _forget(self, keys: list[str]) -> int:
-        if not keys or not self.path.exists():
+        if not keys or not self._exists():
             return 0
         with self._writing() as connection:
             found = [
@@ -170,7 +171,7 @@ class RejectionMemory:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        if not self.path.exists():
+        if not self._exists():
             yield None
             return
         place = f"{self.path.resolve().as_uri()}?mode=ro"
@@ -186,8 +187,8 @@ class RejectionMemory:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(self.path, error) from None
-        if self.path.exists() and not os.access(self.path, os.W_OK):
-            raise unwritable(self.path, OSError(None, "it is read-only"))
+        if self._exists() and not os.access(self.path, os.W_OK):
+            raise unwritable(self.path, PermissionError(errno.EACCES, "it is read-only"))
         with (
             sqlite_errors(self.path),
             closing(
@@ -224,7 +225,7 @@ class RejectionMemory:
         if version > VERSION:
             raise newer(str(self.path), f"{NAME}/{version}", f"{NAME}/{VERSION}")
         if version != VERSION:
-            raise self._damaged(f"its version is {version}")
+            raise older(str(self.path), f"{NAME}/{version}", f"{NAME}/{VERSION}", _REMEDY)
         seen = _seen(self.path)
         if seen != self._sound:  # it takes time with the number of rows
             said = [text for (text,) in connection.execute("PRAGMA integrity_check")]
@@ -232,6 +233,12 @@ class RejectionMemory:
                 raise self._damaged(f"SQLite says: {said[0]}")
             self._sound = seen
         return True
+
+    def _exists(self) -> bool:
+        try:
+            return self.path.exists()
+        except OSError as error:
+            raise unreadable_home(self.path, error) from None
 
     def _damaged(self, what: str) -> StudyError:
         return StudyError(f"{self.path} is damaged: {what}.", _REMEDY)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
+from kernel_compass.access import access_remedy
 from kernel_compass.errors import CaptureError, DamagedCapture, NotAMetricTable
 
 MAX_LINE = 32 << 20
@@ -122,7 +123,8 @@ def _require_regular_file(path: Path) -> None:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise NotAMetricTable(f"{path} cannot be read: {reason}.") from error
+        remedy = access_remedy(path, error, "name another file")
+        raise NotAMetricTable(f"{path} cannot be read: {reason}.", remedy) from error
     if stat.S_ISDIR(mode):
         raise NotAMetricTable(
             f"{path} is a directory.",

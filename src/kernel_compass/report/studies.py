@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from shlex import quote
 
 from kernel_compass.records.dispatch import DispatchEntry
 from kernel_compass.records.rejected import RejectedIdea
@@ -80,7 +81,7 @@ def applied_text(
     ]
     lines += [f"  {one.reference}  {one.program}: {one.action.text}" for one in steps]
     count = len(in_force) + len(steps)
-    back = f"Take it back: kernel-compass revert {study} --table {table}"
+    back = f"Take it back: kernel-compass revert {study} --table {quote(table)}"
     return "\n".join([f"Written to {table} ({count} in force):", *lines, back]) + "\n"
 
 

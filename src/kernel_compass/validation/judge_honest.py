@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from kernel_compass.records.device import CPU
 from kernel_compass.records.trial import Reason
 from kernel_compass.validation.judge_contracts import Runner
 from kernel_compass.validation.judge_session import Rejected, Session
@@ -24,7 +25,7 @@ def is_new(session: Session, runner: Runner) -> None:
 
     used = executes(problem.functions, call)
     if used:
-        raise Rejected(Reason.BASELINE_IN_DISGUISE, f"It calls the problem's {used}.")
+        raise _in_disguise(session, f"It calls the problem's {used}.")
 
     theirs, ours = _made(session, runner, given, outputs)
     if theirs is None or ours is None:
@@ -33,13 +34,22 @@ def is_new(session: Session, runner: Runner) -> None:
         theirs.count == ours.count or _copies_elsewhere(session, runner)
     ):
         names = ", ".join(ours.last[:4])
-        raise Rejected(
-            Reason.BASELINE_IN_DISGUISE,
+        raise _in_disguise(
+            session,
             f"Its outputs are made as the baseline's are, down to {names}: the same operations on "
             "the same operands, and beside them nothing that changes a value.",
         )
     for one in outputs:
         session.still_right(draw, one)
+
+
+def _in_disguise(session: Session, found: str) -> Rejected:
+    if session.machine.kind == CPU:
+        found += (
+            " A CPU judged: on another device the same candidate may call other kernels, so this "
+            "says nothing of a GPU; judge it there with --device cuda:0."
+        )
+    return Rejected(Reason.BASELINE_IN_DISGUISE, found)
 
 
 def _made(

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_compass.records.trial import Reason
+from kernel_compass.validation.allowance import (
+    BASELINE_FACTOR,
+    MOST,
+    WHOLE_NUMBERS,
+    Allowance,
+    allowance,
+    explained,
+)
 from kernel_compass.validation.error_shape import is_coarse
 from kernel_compass.validation.judge_contracts import GateFinding
 from kernel_compass.validation.sensitivity import NO_NOISE, Noise
 
-ROUNDING = {"bfloat16": 4e-3, "float16": 1e-3, "float32": 5e-5, "float64": 1e-9}
-"""Relative Frobenius error that a type explains: 16 bits by the rounding of inputs and outputs
-(2^-9 and 2^-12 an element, a few of them), float32 by fast exponentials and long sums."""
-ROUNDING_OF_PRODUCTS = {"float32": 6e-4}
-"""TF32 cuts either operand to 2^-11, which torch's and Triton's own products may do."""
 SMALLEST_NORMAL = {"float16": 2.0**-14, "float64": 2.0**-1022}
 """2^-126 for the others."""
-BASELINE_FACTOR = 4.0
-"""Another order of sums, another exponential: an honest candidate's error beside the baseline's."""
 SLICE_FACTOR = 8.0
 """A row's or a head's error over what the whole may have, relative to its own size."""
 FEWEST_IN_SLICE = 8
@@ -36,8 +37,6 @@ BIAS_SHARE = 0.3
 """Rounding goes up as often as down: a common factor may cost this share of the whole error."""
 BIAS_DEVIATIONS = 4.0
 """... and as much as chance makes of it."""
-MOST = 0.3
-"""No budget makes an output right that is as far off as this."""
 DECIDED = 0.1
 """Where rounding the inputs moves an element by more of it, nobody can say what it should be."""
 LEAST_SLICE = 0.05
@@ -52,8 +51,8 @@ class Reference:
     """float64, or whole numbers and truth values as they are."""
     kinds: tuple[str, ...]
     """The type each output must have: `bfloat16`."""
-    allowed: tuple[float, ...]
-    """Relative Frobenius error of each that is as precise as was declared."""
+    allowed: tuple[Allowance, ...]
+    """Of each that is as precise as was declared."""
     budget: float
     """What a coarser number format may cost; a candidate that declares none has no use of it."""
     strides: tuple[tuple[int, ...], ...] = ()
@@ -85,20 +84,17 @@ def reference(
             baseline's own error may be small by chance.
     """
     kinds, allowed = [], []
-    explained = {**ROUNDING, **(ROUNDING_OF_PRODUCTS if products else {})}
     for value, other in zip(exact, baseline, strict=True):
         kind = str(other.dtype).removeprefix("torch.")
         kinds.append(kind)
         if not other.dtype.is_floating_point:
-            allowed.append(0.0)
+            allowed.append(WHOLE_NUMBERS)
             continue
         judged = value.isfinite()
         error = (other.double() - value.double()).where(judged, 0.0)
         size = _norm(value.double().where(judged, 0.0))
         off = _norm(error.nan_to_num(0.0)) / size if size else 0.0
-        allowed.append(
-            min(max(explained.get(kind, 4e-3), BASELINE_FACTOR * max(off, noise.whole)), MOST)
-        )
+        allowed.append(allowance(kind, off, noise.whole, products))
     return Reference(
         tuple(exact),
         tuple(kinds),
@@ -127,7 +123,9 @@ def check_outputs(
     for index, output in enumerate(outputs):
         value, kind = expected.values[index], expected.kinds[index]
         what = f"Output {index}" if len(outputs) > 1 else "The output"
-        allowed = max(expected.allowed[index], expected.budget if coarser else 0.0)
+        allowed = expected.allowed[index]
+        if coarser and expected.budget > allowed.limit:
+            allowed = Allowance(expected.budget, "the problem's error budget")
         finding = _laid_out(output, expected, index, what) or _one(
             output, value, kind, allowed, expected, what, index
         )
@@ -174,7 +172,8 @@ def _pitched(output: Any) -> bool:
 def _exactly(expected: Reference, typed: Sequence[Any]) -> Reference:
     """The reference after rounding, with no allowance: what equals it is no control."""
     values = tuple(one.double() if one.dtype.is_floating_point else one for one in typed)
-    return Reference(values, expected.kinds, (1e-12,) * len(values), 0.0)
+    exact = (Allowance(1e-12, "rounding to its type"),) * len(values)
+    return Reference(values, expected.kinds, exact, 0.0)
 
 
 def _laid_out(output: Any, expected: Reference, index: int, what: str) -> GateFinding | None:
@@ -196,7 +195,7 @@ def _one(
     output: Any,
     value: Any,
     kind: str,
-    allowed: float,
+    allowed: Allowance,
     expected: Reference,
     what: str,
     index: int,
@@ -212,7 +211,7 @@ def _one(
     if not value.dtype.is_floating_point:
         unclear = expected.undecided[index] if index < len(expected.undecided) else None
         return _whole(output, value, unclear, what)
-    least = _least(output, allowed)
+    least = _least(output, allowed.limit)
     moved = expected.moved[index] if index < len(expected.moved) else None
     return _floating(output.double(), value.double(), allowed, expected.budget, what, least, moved)
 
@@ -238,7 +237,13 @@ def _least(output: Any, allowed: float) -> float:
 
 
 def _floating(
-    output: Any, value: Any, allowed: float, budget: float, what: str, least: float, moved: Any
+    output: Any,
+    value: Any,
+    allowed: Allowance,
+    budget: float,
+    what: str,
+    least: float,
+    moved: Any,
 ) -> GateFinding:
     judged = value.isfinite()
     if not bool((output.isfinite() | ~judged).all()):
@@ -256,23 +261,29 @@ def _floating(
     size, distance = _norm(value), _norm(error)
     relative = distance / size if size else (0.0 if distance == 0.0 else float("inf"))
     pct = 100.0 * relative
-    if relative > allowed:
+    if relative > allowed.limit:
         coarse = relative <= max(budget, 0.05) and is_coarse(error, value)
         reason = Reason.LOW_PRECISION if coarse else Reason.WRONG_RESULT
-        found = f"{what} is {relative:.3%} off on the whole, more than {allowed:.3%}."
+        found = f"{what} is {relative:.3%} off on the whole, {explained(allowed, relative, budget)}"
         return GateFinding(reason, found, pct)
     factor = float((output * value).sum() / value.square().sum()) - 1.0 if size else 0.0
-    if abs(factor) > (BIAS_SHARE + BIAS_DEVIATIONS / value.numel() ** 0.5) * allowed:
+    if abs(factor) > (BIAS_SHARE + BIAS_DEVIATIONS / value.numel() ** 0.5) * allowed.limit:
         found = f"{what} is {1.0 + factor:.5f} times what it should be."
         return GateFinding(Reason.WRONG_RESULT, found, pct)
-    wrong = _in_parts(output, value, allowed, what, least, moved)
+    wrong = _in_parts(output, value, allowed, budget, what, least, moved)
     if wrong:
         return GateFinding(Reason.WRONG_RESULT, wrong, pct)
     return GateFinding(None, f"{pct:.3g} % off.", pct)
 
 
 def _in_parts(
-    output: Any, value: Any, allowed: float, what: str, least: float, moved: Any
+    output: Any,
+    value: Any,
+    allowed: Allowance,
+    budget: float,
+    what: str,
+    least: float,
+    moved: Any,
 ) -> str | None:
     """What is wrong with a slice or an element of an output that is right on the whole.
 
@@ -283,12 +294,13 @@ def _in_parts(
         moved = moved.to(error.device)
         unknown = moved > DECIDED * value.abs()
         error = (error - BASELINE_FACTOR * moved).clamp_min(0.0).where(~unknown, 0.0)
+    in_slice = allowed.times(SLICE_FACTOR)
     for name, off in _slices(error, value, least):
-        if off > SLICE_FACTOR * allowed:
-            return f"{what} is {off:.3%} off in {name}, more than {SLICE_FACTOR * allowed:.3%}."
+        if off > in_slice.limit:
+            return f"{what} is {off:.3%} off in {name}, {explained(in_slice, off, budget)}"
     scale = value.abs() + _scale(value).clamp_min(least)
     ratio = (error / scale.clamp_min(1e-300)).where(error != 0, 0.0)
-    if float(ratio.max()) > ELEMENT_FACTOR * allowed:
+    if float(ratio.max()) > ELEMENT_FACTOR * allowed.limit:
         place = int(ratio.flatten().argmax())
         index = _unravelled(place, tuple(value.shape))
         return (
