@@ -112,3 +112,29 @@ def test_the_loop_on_its_recording_comes_to_the_same(tmp_path, monkeypatch):
 def test_the_readme_says_what_was_won():
     won = [r["speedup"]["estimate"] for t in ACCEPTED.values() for r in t["results"]]
     assert f"{min(won):.2f} to {max(won):.2f} times cuBLAS" in (ROOT / "README.md").read_text()
+
+
+def test_the_second_run_chose_what_is_near_the_best_of_the_recorded_spaces():
+    study = json.loads((KEPT / "again.study.json").read_text())
+    run, replay = (
+        json.loads((KEPT / f"again.{name}.json").read_text()) for name in ("run", "replay")
+    )
+    accepted = {t["workload"]: t for t in study["trials"] if t["outcome"] == "accepted"}
+    behind, elsewhere = {}, []
+    for name, trial in accepted.items():
+        sizes = name.partition(" ")[2]
+        space = recorded_space.read(KEPT.parent / "spaces" / f"bmm_{sizes}_w8a16_fp8.json.gz")
+        times = [p.time_us(None) for p in space.points]
+        config = trial["proposal"]["candidate"]["config"]
+        mine = [p.time_us(None) for p in space.points if dict(p.config) == config]
+        if mine:
+            behind[name] = mine[0] / min(time for time in times if time is not None)
+        else:
+            elsewhere.append(name)
+    assert max(behind.values()) <= 1.03 and elsewhere == ["bmm 128x16x128x512"]
+    assert f"are {min(behind.values()):.3f} to {max(behind.values()):.3f} times the best" in TEXT
+    assert len(accepted) == len(replay["claims"]) == run["accepted"] == 5
+    assert all(claim["holds"] for claim in replay["claims"])
+    assert not run["in_time"] and f"It took\n{run['optimize_s']:.0f} s, more than" in TEXT
+    gains = [r["speedup"]["estimate"] for r in accepted["bmm 128x1x512x128"]["results"]]
+    assert "{:.3f}x cold and {:.3f}x warm".format(*gains) in TEXT
