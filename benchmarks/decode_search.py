@@ -429,12 +429,13 @@ def main() -> None:
 
 
 def wanted(w: Workload, f: str) -> bool:
-    """bf16 is asked for where it is shipped: the MLA products."""
+    """bf16 is asked for where it is shipped: the MLA products, and linear layers of up to 16
+    tokens."""
     small = w.heads * w.reduction * w.columns <= 128 * 128 * 512
     if f == "w4a16_gk" and (w.op is Op.LINEAR or w.columns == 128 or w.heads < 128):
         return False
     if f == "bf16":
-        return w.op is Op.BMM and small
+        return small if w.op is Op.BMM else w.tokens <= 16
     return True
 
 
