@@ -2,6 +2,7 @@ r"""Users' programs made faster on this GPU: what was foretold beside what was o
 
     python benchmarks/steps_h200.py decoder --phase decode --budget 1 --minutes 9
     python benchmarks/steps_h200.py served --budget 5 --minutes 9
+    python benchmarks/steps_h200.py decoder --formats bf16 --minutes 9   # kept in decode-1-bf16
     python benchmarks/steps_h200.py mla|encoder|moe|triton --minutes 9
     python benchmarks/steps_h200.py kernelbench --files 3 --minutes 9
     python benchmarks/steps_h200.py all --minutes 60
@@ -40,6 +41,7 @@ from steps.studying import Run, studied, table_text
 
 from kernel_compass import api
 from kernel_compass.api.step_program import program_of
+from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.step_loop import StepOptions
 
 HERE = Path(__file__).resolve().parent
@@ -67,11 +69,18 @@ class Asked:
     options: StepOptions = field(default_factory=StepOptions)
     write: bool = False
     product_minutes: float = 1.5
+    formats: tuple[str, ...] = ()
+    """Of products; none = all."""
     began: float = field(default_factory=time.monotonic)
 
     @property
     def left_s(self) -> float:
         return 60 * self.minutes - (time.monotonic() - self.began)
+
+    @property
+    def suffix(self) -> str:
+        """Of a folder: a run in some formats alone is another one."""
+        return "".join(f"-{one}" for one in self.formats)
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:6.0f} s] {text}", file=sys.stderr, flush=True)
@@ -83,13 +92,14 @@ def run_of(asked: Asked, name: str, script: str | None = None, entry: str | None
     function = None if entry is None else str(PROGRAMS / entry)
     return Run(
         program_of(file, None, function, asked.words),
-        asked.folder / f"{name}-{asked.budget_pct:g}",
+        asked.folder / f"{name}-{asked.budget_pct:g}{asked.suffix}",
         asked.budget_pct,
         asked.left_s / 60,
         asked.device,
         asked.trials,
         asked.options,
         asked.product_minutes,
+        asked.formats,
     )
 
 
@@ -175,7 +185,7 @@ def kernelbench(asked: Asked) -> bool:
     """Files as KernelBench has them, so many a call."""
     paths, rows, begun = kernelbench_runs.problem_files(), [], 0
     for path in paths:
-        folder = asked.folder / "kernelbench" / path.stem
+        folder = asked.folder / f"kernelbench{asked.suffix}" / path.stem
         fresh = not (folder / "result.json").exists()
         if fresh and (begun >= asked.files or asked.left_s < LEAST_LEFT_S):
             continue
@@ -183,6 +193,7 @@ def kernelbench(asked: Asked) -> bool:
         left = max(asked.left_s / 60 / max(asked.files - begun + 1, 1), 0.5)
         words = ["--device", asked.device]
         words += [] if asked.trials is None else ["--trials", str(asked.trials)]
+        words += ["--formats", ",".join(asked.formats)] if asked.formats else []
         asked.say(path.name)
         file = path if asked.most is None else kernelbench_runs.copied(path, folder, asked.most)
         rows.append(kernelbench_runs.optimized(file, folder, left, words, asked.say))
@@ -192,7 +203,9 @@ def kernelbench(asked: Asked) -> bool:
         f"{len(rows)} of {len(paths)} files; slower or not at an end: {', '.join(slower) or 'none'}"
     )
     found = {"files": rows, "complete": len(rows) == len(paths), "never_slower": not slower}
-    (asked.folder / "kernelbench.json").write_text(json.dumps(found, indent=1) + "\n")
+    (asked.folder / f"kernelbench{asked.suffix}.json").write_text(
+        json.dumps(found, indent=1) + "\n"
+    )
     return len(rows) == len(paths) and not slower
 
 
@@ -232,7 +245,14 @@ def everything(asked: Asked) -> bool:
             asked.say("the minutes are over; call again to go on")
             return False
         asked.say(f"{name} {phase if name == 'decoder' else ''} at {budget:g} %")
-        one = Asked(asked.folder, budget, min(minutes, left), asked.device, phase)
+        one = Asked(
+            asked.folder,
+            budget,
+            min(minutes, left),
+            asked.device,
+            phase,
+            formats=asked.formats,
+        )
         try:
             ends.append(COMMANDS[name](one))
         except Exception as error:  # the others go on
@@ -250,7 +270,7 @@ def table(asked: Asked) -> bool:
     for path in sorted(asked.folder.glob("*/spaces.json")):
         for kernel, one in json.loads(path.read_text()).items():
             print(_space_line(kernel, one))
-    benches = sorted(asked.folder.glob("kernelbench/*/result.json"))
+    benches = sorted(asked.folder.glob("kernelbench*/*/result.json"))
     print(table_text([json.loads(path.read_text()) for path in benches]))
     return True
 
@@ -262,6 +282,13 @@ def predictions(asked: Asked) -> bool:
     for one in predicting.document()["programs"].values():
         print(predicting.text(one))
     return True
+
+
+def formats_of(text: str) -> tuple[str, ...]:
+    """Number formats in a list with commas, each once."""
+    return tuple(
+        dict.fromkeys(NumberFormat.parse(one).name for one in text.split(",") if one.strip())
+    )
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -284,6 +311,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, help="kernelbench: copies with no size over this")
     parser.add_argument("--quick", action="store_true", help="three processes confirm")
     parser.add_argument("--product-minutes", type=float, default=1.5, help="of one product's study")
+    parser.add_argument("--formats", default="", help="of products, with commas; all if not named")
     parser.add_argument("--write", action="store_true", help="of predictions: keep them")
     a = parser.parse_args(given)
     folder = a.folder.resolve()
@@ -304,6 +332,7 @@ def main(words: Sequence[str] | None = None) -> int:
         options,
         a.write,
         a.product_minutes,
+        formats_of(a.formats),
     )
     try:
         return 0 if commands[a.what](asked) else 1

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from steps import predicting
+from steps.formulas import BUDGETS
 
 from kernel_compass import api
 from kernel_compass.api.step_optimizing import optimize_step, resume_step
 from kernel_compass.api.step_requests import StepAsked
 from kernel_compass.codec.canonical import plain
 from kernel_compass.records.loop import LoopEvent
+from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.step_loop import StepOptions
 from kernel_compass.records.step_program import Program
 from kernel_compass.records.step_study import StepStudy
@@ -30,6 +32,8 @@ CONFIRM_MINUTES = 2.5
 """What confirming in five processes, and replaying, take of the minutes of a call."""
 LEAST_MINUTES = 0.5
 HALF = 0.5
+WIDE = 16
+"""Bits of weights as they are."""
 Say = Callable[[str], None]
 
 
@@ -46,6 +50,15 @@ class Run:
     options: StepOptions = field(default_factory=StepOptions)
     product_minutes: float = 1.5
     """Of the study of one product."""
+    formats: tuple[str, ...] = ()
+    """Of products; none = all."""
+
+    @property
+    def foretold_pct(self) -> float:
+        """The budget at which what was foretold is of these formats: without weights of 8 bits
+        what they would have saved was not to be had."""
+        bits = [NumberFormat.parse(one).weight.bits for one in self.formats]
+        return min(self.budget_pct, BUDGETS[0]) if bits and min(bits) == WIDE else self.budget_pct
 
     @property
     def table(self) -> Path:
@@ -90,7 +103,8 @@ def studied(run: Run, name: str, say: Say) -> dict[str, Any]:
         "budget_pct": run.budget_pct,
         "finished": finished,
         "seconds": round(time.monotonic() - began, 1),
-        **summed(step, run.budget_pct, foretold),
+        **({"formats": list(run.formats)} if run.formats else {}),
+        **summed(step, run.foretold_pct, foretold),
         "replay": replay,
         "environment": plain(recorded.study.environment),
     }
@@ -117,6 +131,7 @@ def _study(run: Run, say: Say) -> RecordedStudy:
             run.device,
             product_minutes=run.product_minutes,
             options=run.options,
+            formats=run.formats,
         )
         record = run.folder / "recording.json.gz"
         name = run.folder.name
@@ -186,6 +201,8 @@ def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{'-' if predicted is None else format(predicted['ratio'], '.2f') + 'x':>10}"
             f"{one['obtained']:>9.3f}x{'-' if part is None else format(part, '.0%'):>7}  {held}"
         )
+        if one.get("formats"):
+            lines.append(f"  products in {', '.join(one['formats'])} alone")
         kept = [t for t in one["trials"] if t["reason"] is None]
         lines += [f"  kept: {t['change']} ({_us(t)})" for t in kept]
         if part is not None and part < HALF:

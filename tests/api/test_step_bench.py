@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from kernel_compass.api import step_bench
 from kernel_compass.api.step_bench import ProgramBench
 from kernel_compass.api.step_program import program_of
+from kernel_compass.errors import MeasurementCause, MeasurementError
 from kernel_compass.records.step_action import (
     StepAction,
     StepActionKind,
@@ -50,6 +52,21 @@ def test_what_cannot_be_kept_is_said_with_the_reason(function, action, reason, s
 def test_products_are_not_studied_on_a_cpu():
     found = bench("plain").study(Workload(Op.LINEAR, 1, 4, 4, 4), "bfloat16")
     assert found.candidate is None and "GPU" in found.detail
+
+
+def test_a_products_study_is_of_the_formats_that_were_asked_for(monkeypatch):
+    asked = []
+
+    def optimize(request, device, tell):
+        asked.append((request.source.target, request.formats, request.error_budget_pct))
+        raise MeasurementError(MeasurementCause.CALLABLE_FAILED, "no GPU", "")
+
+    monkeypatch.setattr(step_bench, "optimize", optimize)
+    program = program_of(entry=f"{HOSTILE}:plain")
+    for formats in ((), ("bf16",)):
+        made = ProgramBench(program, StepOptions(), 1.0, formats=formats)
+        made.study(Workload(Op.LINEAR, 1, 4, 4, 4), "bfloat16")
+    assert asked == [("linear:4x4x4", (), 3.0), ("linear:4x4x4", ("bf16",), 3.0)]
 
 
 def test_a_process_that_dies_leaves_configurations_without_times():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ pytest.importorskip("triton")
 
 import steps_h200
 import torch
-from steps import kernelbench_runs, triton_space
+from steps import kernelbench_runs, studying, triton_space
 from steps.studying import part_of, summed, table_text
 
 from kernel_compass.api.problem_models import is_model_source
@@ -67,6 +68,9 @@ FORETOLD = {
     "by_budget": {"1": {"ratio": 2.0, "changes": []}, "5": {"ratio": 4.0, "changes": []}},
     "reason": "",
 }
+
+
+SUMMED = {**summed(study(), 1.0, FORETOLD), "replay": None}
 
 
 def test_what_was_obtained_is_the_part_of_the_time_that_was_to_be_saved():
@@ -183,6 +187,37 @@ def test_a_space_is_measured_and_gone_on_with(tmp_path, monkeypatch):
     assert [one["config"] for one in found] == space
     assert found[0]["time_us"] == 1.0 and found[1]["time_us"] > 0
     assert found[2]["time_us"] is None and "NONE" in found[2]["why"]
+
+
+def test_a_run_in_some_formats_is_asked_for_kept_and_foretold_apart(tmp_path, monkeypatch):
+    """Without weights of 8 bits, what they would save at 5 % is not foretold."""
+    asked, begun = [], []
+
+    def optimize_step(program, given, tell, folder, record, name):
+        asked.append((given.formats, folder, name))
+        raise KeyboardInterrupt
+
+    def optimized(path, folder, minutes, words, say):
+        begun.append((folder, list(words)))
+        return {"program": path.name, "never_slower": True, "budget_pct": 1.0, **SUMMED}
+
+    monkeypatch.setattr(studying, "optimize_step", optimize_step)
+    monkeypatch.setattr(kernelbench_runs, "optimized", optimized)
+    words = ["--budget", "5", "--folder", str(tmp_path), "--device", "cpu"]
+    for more in ([], ["--formats", "bf16"]):
+        assert steps_h200.main(["mla", *words, *more]) == 130
+    assert asked == [
+        ((), tmp_path / "mla-5" / "study", "mla-5"),
+        (("bf16",), tmp_path / "mla-5-bf16" / "study", "mla-5-bf16"),
+    ]
+    steps_h200.main(["kernelbench", "--files", "1", *words, "--formats", "bf16"])
+    ((folder, given),) = begun
+    assert folder.parent == tmp_path / "kernelbench-bf16"
+    assert given[-2:] == ["--formats", "bf16"]
+    run = studying.Run(None, tmp_path, 5.0, 1.0, formats=("bf16",))
+    assert summed(study(), run.foretold_pct, FORETOLD)["predicted"]["ratio"] == 2.0
+    assert replace(run, formats=("bf16", "w8a16_fp8")).foretold_pct == 5.0
+    assert replace(run, formats=()).foretold_pct == 5.0
 
 
 def test_with_no_minutes_left_nothing_is_begun(tmp_path, capsys):

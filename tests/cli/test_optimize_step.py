@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -98,6 +100,77 @@ def test_a_servers_trace_stands_in_for_a_run(say):
     assert "product linear 16x14336x4096: saves" in out  # by the shipped calibration of its GPU
 
 
+def test_formats_that_are_named_limit_what_is_foretold_of_products(say):
+    """16-bit weights alone: 8-bit ones are neither a product's floor nor its prediction."""
+    words = ("optimize", "--trace", TRACE, "--budget", "5%", "--json")
+    free, bf16, eight = (
+        _products(say(*words, *more)[1])
+        for more in ((), ("--formats", "bf16"), ("--formats", "w8a16_fp8,bf16"))
+    )
+    down = "linear 16x14336x4096"
+    assert free[down]["saves_us"] > 1 and eight[down]["saves_us"] > 1
+    assert bf16[down]["saves_us"] == 0 and bf16[down]["part_speedup"] == 1.0
+    assert any("of bf16 alone" in one for one in bf16[down]["evidence"])
+    floors = [
+        next(one for one in found[down]["evidence"] if "a step; floor" in one)
+        for found in (free, bf16, eight)
+    ]
+    assert floors[0] == floors[2] != floors[1]
+
+
+def _products(out):
+    found = json.loads(out)
+    proposals = [*found["proposals"], *found["in_graph"]["proposals"]]
+    return {
+        one["action"]["target"]["what"]: one
+        for one in proposals
+        if one["action"]["kind"] == "product"
+    }
+
+
+@pytest.mark.parametrize(
+    ("formats", "said"), [("int3", "Use one of: bf16, fp16, w8a16_fp8"), (",", "names no format")]
+)
+def test_formats_that_are_none_are_refused(say, captured, tmp_path, formats, said):
+    model = tmp_path / "model.py"
+    model.write_text("def f():\n    open('ran', 'w').close()\n    return lambda: None\n")
+    for source in (["--captured", captured], ["--entry", f"{model}:f", "--yes"]):
+        code, _, err = say("optimize", *source, "--formats", formats)
+        assert code == ExitCode.USAGE and said in err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_recording_in_some_formats_is_run_shown_and_exported_with_them(say, recording):
+    known = step_recording.read(recording)
+    recording.write_bytes(step_recording.encode(replace(known, formats=("bf16",))))
+    code, out, err = say("optimize", "--captured", recording)
+    assert code == ExitCode.OK, err
+    assert "products in bf16 alone" in out
+    study = decode(say("export", "last")[1])
+    assert study.study.request.formats == ("bf16",)
+    formats = {
+        one.proposal.action.candidate.format
+        for one in study.step.steps
+        if one.proposal.action.candidate is not None
+    }
+    assert formats == set()  # its study knew a faster one in 8 bits alone
+    assert "formats bf16" in say("show", "last")[1]
+    code, _, err = say("optimize", "--resume", "last", "--formats", "w8a16_fp8")
+    assert code == ExitCode.USAGE and "--formats cannot be named beside it" in err
+    code, out, _ = say("optimize", "--resume", "last")
+    assert code == ExitCode.OK and "products in bf16 alone" in out
+
+
+def test_a_recording_without_formats_says_nothing_of_them_as_those_of_before(recording):
+    for path in (recording, RECORDED_ON_A_CPU):
+        found = step_recording.read(path)
+        assert found.formats == ()
+        assert b'"formats"' not in gzip.decompress(path.read_bytes())
+        again = step_recording.encode(found)
+        assert b'"formats"' not in gzip.decompress(again)
+        assert step_recording.encode(step_recording.decode(again)) == again
+
+
 def test_the_whole_loop_runs_on_a_recording_and_everything_follows_it(say, recording, tmp_path):
     table = tmp_path / "compass.json"
     code, out, err = say("optimize", "--captured", recording, "--table", table)
@@ -132,9 +205,10 @@ def test_one_change_can_be_taken_out_by_its_trial(say, recording, tmp_path):
     assert read_table(table).steps == before[1:]
 
 
-def test_a_recording_has_the_budget_of_its_study(say, recording):
-    code, _, err = say("optimize", "--captured", recording, "--budget", "3%")
-    assert code == ExitCode.USAGE and "has that of its study" in err
+@pytest.mark.parametrize("words", [("--budget", "3%"), ("--formats", "bf16")])
+def test_a_recording_has_the_budget_and_formats_of_its_study(say, recording, words):
+    code, _, err = say("optimize", "--captured", recording, *words)
+    assert code == ExitCode.USAGE and f"{words[0]}: a recording has that of its study" in err
 
 
 def test_two_runs_of_a_recording_export_the_same_bytes(say, recording):

@@ -17,7 +17,7 @@ from kernel_compass.records.device import Device
 from kernel_compass.records.environment import Environment
 from kernel_compass.records.step_action import StepAction, StepTarget
 from kernel_compass.records.step_capture import StepKernel
-from kernel_compass.records.step_loop import PlaceKind, ProductFound
+from kernel_compass.records.step_loop import PlaceKind, ProductChoice, ProductFound
 from kernel_compass.records.trial import Candidate
 
 
@@ -238,6 +238,22 @@ def test_what_is_tried_of_one_input_ends_with_torchs_own_product():
     assert only.proposal.action.candidate.implementation == "cublas_bf16"
     own = ProductFound("s", Candidate("own_decode", {}, "bf16"), gain)
     assert [o.proposal.action.candidate.format for o in decided(offer, own, 40.0)] == ["bf16"]
+
+
+def test_only_formats_that_were_asked_for_are_tried():
+    """Whatever a study knows; what has no number format of its own is none of another."""
+    (offer,) = joined_offers(view(attention_capture(), groups=none))
+    eight = ProductChoice(Candidate("own", {}, "w8a16_fp8"))
+    plain = ProductChoice(Candidate("theirs", {}, None))
+    found = ProductFound("s", eight.candidate, finer=(plain,))
+
+    def tried(*formats):
+        offers = decided(offer, found, 40.0, formats)
+        return [one.proposal.action.candidate.implementation for one in offers]
+
+    assert tried() == ["own", "theirs", "cublas_bf16"]
+    assert tried("bf16") == ["theirs", "cublas_bf16"]
+    assert tried("w8a16_fp8") == ["own", "theirs"]
 
 
 def test_short_kernels_of_a_compiled_region_are_no_region_to_compile():

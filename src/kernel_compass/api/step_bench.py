@@ -68,6 +68,7 @@ class ProgramBench:
         product_minutes: of the study of one product.
         tell: told of what studies of products do.
         say: told in a line what a process does.
+        formats: that products may be computed in; none = all that fit the budget.
     """
 
     program: Program
@@ -79,6 +80,7 @@ class ProgramBench:
     tell: Callable[[LoopEvent], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
     folder: str = field(default_factory=os.getcwd)
+    formats: tuple[str, ...] = ()
     most: int = MOST_TASKS
     """Trials of one process, inside of a `with` block; outside of one it is one."""
     _in_graph: bool = False
@@ -126,6 +128,7 @@ class ProgramBench:
             request = study_request(
                 target_of(workload),
                 budget_pct=product_budget_pct(self.budget_pct),
+                formats=self.formats,
                 minutes=self.product_minutes,
             )
             found = optimize(request, self.device, self.tell)

@@ -147,6 +147,7 @@ def replay_step_recording(
         f"{RECORDED}{path.resolve()}",
         recording.calibration,
         options=replace(StepOptions(), **recording.options),  # type: ignore[arg-type]
+        formats=tuple(recording.formats),
     )
     name = identifier or new_identifier(recording.program)
     source = ProblemSource(recording.program, {"program": ProgramKind.SCRIPT.value})
@@ -202,6 +203,7 @@ def _program_bench(program: Program, asked: StepAsked, tell: Tell) -> ProgramBen
         asked.product_minutes,
         tell,
         say,
+        formats=asked.formats,
     )
 
 
@@ -226,6 +228,7 @@ def _write(path: Path, capture: StepCapture, asked: StepAsked, kept: dict[str, A
         asked.options.kept,
         asked.calibration,
         kept,
+        asked.formats,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(step_recording.encode(recording))

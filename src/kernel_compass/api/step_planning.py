@@ -24,6 +24,7 @@ from kernel_compass.records.calibration import Calibration
 from kernel_compass.records.contracts import Target
 from kernel_compass.records.device import CPU
 from kernel_compass.records.dispatch import GpuModel
+from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.step_action import StepActionKind, StepEntry, StepTrial
 from kernel_compass.records.step_capture import StepCapture
@@ -45,10 +46,23 @@ class StepPlan:
 
 
 def plan_capture(
-    capture: StepCapture, budget_pct: float = BUDGET_PCT, calibration: str | None = None
+    capture: StepCapture,
+    budget_pct: float = BUDGET_PCT,
+    calibration: str | None = None,
+    formats: Sequence[str] = (),
 ) -> StepPlan:
-    """Select, group, explain and propose on a captured step; nothing is measured."""
-    asked = StepAsked(budget_pct, calibration=calibration)
+    """Select, group, explain and propose on a captured step; nothing is measured.
+
+    Args:
+        capture: the step.
+        budget_pct: of errors.
+        calibration: what floors rest on; `None` = that of the capture's device.
+        formats: that products may be computed in; none = all that fit the budget.
+
+    Raises:
+        UsageError: one of them is no number format.
+    """
+    asked = StepAsked(budget_pct, calibration=calibration, formats=tuple(formats))
     places, offers = plan_step(setup_of(capture, asked, ""), capture)
     graph = [o for o in offers if o.proposal.action.kind is StepActionKind.STEP_GRAPH]
     if not graph or capture.step_us is None or capture.idle_us is None:
@@ -91,7 +105,9 @@ def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
 
     def speedups(places: Sequence[StepPlace]) -> Mapping[str, float]:
         allowed_pct = product_budget_pct(asked.budget_pct)
-        return {} if machine is None else _speedups(machine, places, allowed_pct)
+        if machine is None:
+            return {}
+        return _speedups(machine, places, allowed_pct, asked.formats)
 
     return StepSetup(
         asked.options,
@@ -102,8 +118,14 @@ def setup_of(capture: StepCapture, asked: StepAsked, study: str) -> StepSetup:
         lambda trial, final: _entry(capture, model, study, trial, final),
         None if machine is None else machine.t0_graph_us.value,
         speedups,
-        "" if machine is None else f"the model, calibration {machine.environment.device.name}",
+        "" if machine is None else _basis(machine, asked.formats),
+        asked.formats,
     )
+
+
+def _basis(machine: Calibration, formats: Sequence[str]) -> str:
+    said = f"the model, calibration {machine.environment.device.name}"
+    return f"{said}, of {', '.join(formats)} alone" if formats else said
 
 
 def _machine(capture: StepCapture, word: str | None) -> Calibration | None:
@@ -116,9 +138,13 @@ def _machine(capture: StepCapture, word: str | None) -> Calibration | None:
 
 
 def _speedups(
-    machine: Calibration, places: Sequence[StepPlace], budget_pct: float
+    machine: Calibration, places: Sequence[StepPlace], budget_pct: float, formats: Sequence[str]
 ) -> dict[str, float]:
-    """What the model says the best format within the budget wins on each product, in situ."""
+    """What the model says the best format within the budget wins on each product, in situ.
+
+    Of formats that were named, those of their families.
+    """
+    families = {NumberFormat.parse(one).precision for one in formats}
     works = [one.workload for one in places if one.workload is not None]
     if not works:
         return {}
@@ -126,7 +152,8 @@ def _speedups(
     speedups = {}
     for one in found.workloads:
         bf16, *others = one.regimes[0].formats
-        best = max((_speedup(bf16, other) for other in others), default=1.0)
+        allowed = [other for other in others if not families or other.precision in families]
+        best = max((_speedup(bf16, other) for other in allowed), default=1.0)
         speedups[one.workload.shape_text] = max(best, 1.0)
     return speedups
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernel_compass.api.step_program import Program, ProgramKind, program_files
 from kernel_compass.errors import StudyError
+from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.problem import ProblemSource
 from kernel_compass.records.profile import Regime
 from kernel_compass.records.step_loop import StepOptions
@@ -22,7 +23,11 @@ NEW_STUDY = "Start a new study: what was tried there says nothing here."
 
 @dataclass(frozen=True)
 class StepAsked:
-    """What decides a study over a step, beside the program."""
+    """What decides a study over a step, beside the program.
+
+    Raises:
+        UsageError: a format is none.
+    """
 
     budget_pct: float = BUDGET_PCT
     limits: StudyLimits = field(default_factory=StudyLimits)
@@ -30,6 +35,12 @@ class StepAsked:
     calibration: str | None = None
     product_minutes: float = 1.5
     options: StepOptions = field(default_factory=StepOptions)
+    formats: tuple[str, ...] = ()
+    """Number formats that products may be computed in; none = all that fit the budget."""
+
+    def __post_init__(self) -> None:
+        names = dict.fromkeys(NumberFormat.parse(word).name for word in self.formats)
+        object.__setattr__(self, "formats", tuple(names))
 
 
 def is_step_study(request: StudyRequest) -> bool:
@@ -72,6 +83,7 @@ def request_from(source: ProblemSource, asked: StepAsked) -> StudyRequest:
         source,
         (Regime.IN_SITU,),
         asked.budget_pct,
+        asked.formats,
         limits=asked.limits,
         strategy="greedy",
         options=options,
@@ -90,6 +102,7 @@ def asked_of(request: StudyRequest) -> StepAsked:
         None if calibration is None else str(calibration),
         float(options.get("product_minutes", 1.5)),
         StepOptions.of(request),
+        request.formats,
     )
 
 

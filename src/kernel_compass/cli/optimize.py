@@ -68,7 +68,9 @@ BudgetOption = Annotated[
 FormatsOption = Annotated[
     str | None,
     typer.Option(
-        "--formats", metavar="F,F,...", help="Number formats to try: bf16, w8a16_fp8, w4a16_gk, ..."
+        "--formats",
+        metavar="F,F,...",
+        help="Number formats to try: bf16, w8a16_fp8, w4a16_gk, ... Of a program: of its products.",
     ),
 ]
 MinutesOption = Annotated[
@@ -214,7 +216,6 @@ def optimize(
             regime=regime,
             tokens=tokens,
             tp=tp,
-            formats=formats,
             strategy=strategy,
             seed=seed,
             static=static,
@@ -225,7 +226,16 @@ def optimize(
             named,
             words,
             StepWords(
-                budget, minutes, trials, device or DEVICE, calibration, resume, record, table, yes
+                budget,
+                minutes,
+                trials,
+                device or DEVICE,
+                calibration,
+                resume,
+                record,
+                table,
+                yes,
+                formats,
             ),
             (json, quiet, json_lines),
         )

@@ -15,6 +15,7 @@ from kernel_compass.cli.agreeing import agree_to_run
 from kernel_compass.cli.optimize_view import view_of
 from kernel_compass.cli.output import emit, prepare
 from kernel_compass.cli.shapes import budget_pct_of
+from kernel_compass.cli.table_options import words_of
 from kernel_compass.errors import UsageError
 
 __all__ = [
@@ -76,6 +77,7 @@ class StepWords:
     record: Path | None
     table: Path | None
     yes: bool
+    formats: str | None = None
 
 
 def is_step(resume: str | None) -> bool:
@@ -137,7 +139,21 @@ def _asked(words: StepWords) -> Any:
 
     budget = BUDGET_PCT if words.budget is None else budget_pct_of(words.budget)
     limits = StudyLimits(words.minutes, words.trials)
-    return StepAsked(budget, limits, words.device, words.calibration)
+    return StepAsked(
+        budget, limits, words.device, words.calibration, formats=_formats(words.formats)
+    )
+
+
+def _formats(text: str | None) -> tuple[str, ...]:
+    """Formats of products; none where none is named.
+
+    Raises:
+        UsageError: a list that names none.
+    """
+    named = words_of(text or "")
+    if text is not None and not named:
+        raise UsageError("--formats names no format.", "For example bf16, or bf16,w8a16_fp8.")
+    return named
 
 
 def _without_a_run(
@@ -160,8 +176,10 @@ def _without_a_run(
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "`capture -o FILE` writes one.")
     if source.captured is not None and is_recording(source.captured):
-        if words.budget is not None:
-            raise UsageError("--budget: a recording has that of its study.", "Leave it out.")
+        given = {"--budget": words.budget, "--formats": words.formats}
+        said = ", ".join(name for name, value in given.items() if value is not None)
+        if said:
+            raise UsageError(f"{said}: a recording has that of its study.", "Leave it out.")
         json, quiet, json_lines = forms
         view = view_of(quiet or json, json_lines)
         with view:
@@ -173,7 +191,9 @@ def _without_a_run(
         assert source.captured is not None, "one of them is named"
         captures = (step_planning.read_capture(source.captured),)
     for capture in captures:
-        plan = step_planning.plan_capture(capture, budget, words.calibration)
+        plan = step_planning.plan_capture(
+            capture, budget, words.calibration, _formats(words.formats)
+        )
         if forms[0]:
             emit(_plan_json(plan), None)
             continue

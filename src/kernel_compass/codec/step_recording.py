@@ -23,8 +23,14 @@ _REMEDY = "Record one with `kernel-compass optimize --entry FILE:FUNCTION --reco
 
 
 def encode(recording: StepRecording) -> bytes:
-    """A recording as gzip; the same recording gives the same bytes."""
-    return gzip.compress(compact({"schema": SCHEMA, **plain(recording)}) + b"\n", 9, mtime=0)
+    """A recording as gzip; the same recording gives the same bytes.
+
+    Formats stand in it where some were named: without, it is as recordings were before them.
+    """
+    found = plain(recording)
+    if not recording.formats:
+        del found["formats"]
+    return gzip.compress(compact({"schema": SCHEMA, **found}) + b"\n", 9, mtime=0)
 
 
 def decode(data: bytes, label: str = "This") -> StepRecording:

@@ -26,7 +26,7 @@ from kernel_compass.optimizer.step_judging import (
     predicted_of,
 )
 from kernel_compass.optimizer.step_planning import StepSetup, view_of
-from kernel_compass.optimizer.step_proposers.products import decided
+from kernel_compass.optimizer.step_proposers.products import NOT_IN_THESE, decided
 from kernel_compass.optimizer.step_selecting import select_again, worked_on
 from kernel_compass.records.loop import LoopEvent, Stage, Why
 from kernel_compass.records.profile import Regime
@@ -159,7 +159,7 @@ class StepLoop:
         self._capture = found
         self._first = self._first or found
         options, setup = self._setup.options, self._setup
-        limits = (options.least_share, setup.budget_pct)
+        limits = (options.least_share, setup.weights_budget_pct)
         places = select_again(self._first, found, setup.groups(found), *limits)
         self._places = tuple(one for one in places if worked_on(one))
         if not self._kept and not (self._ledger.recorded.step or StepStudy()).step:
@@ -248,9 +248,9 @@ class StepLoop:
                 (o.dtype for o in self._places if o.workload == offer.study and o.dtype), ""
             )
             found = self._bench.study(offer.study, dtype)
-            offers = decided(offer, found, self._step_us())
+            offers = decided(offer, found, self._step_us(), self._setup.formats)
             if not offers:
-                return [offer], (Reason.NOT_FASTER, found.detail)
+                return [offer], (Reason.NOT_FASTER, found.detail or NOT_IN_THESE)
             return offers, None
         if offer.configs:
             best, objection = self._best_config(offer)

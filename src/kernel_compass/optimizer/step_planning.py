@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernel_compass.optimizer.step_doors import Actions, GroupsOf, Offer, StepProposer, StepView
 from kernel_compass.optimizer.step_selecting import select_places, worked_on
+from kernel_compass.records.number_format import NumberFormat
 from kernel_compass.records.step_action import StepAction, StepEntry, StepTrial
 from kernel_compass.records.step_capture import StepCapture
 from kernel_compass.records.step_loop import StepOptions, StepPlace
@@ -14,6 +15,8 @@ from kernel_compass.records.step_study import StepFinal
 from kernel_compass.records.study import StudyLimits
 
 MakeEntry = Callable[[StepTrial, StepFinal], StepEntry]
+FULL_BITS = 16
+"""Of weights as they are."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,15 @@ class StepSetup:
     speedups: Callable[[Sequence[StepPlace]], Mapping[str, float]] = lambda _: {}
     """What the model says of products, by their shape."""
     basis: str = ""
+    """What they rest on."""
+    formats: tuple[str, ...] = ()
+    """That products may be computed in; none = all that fit the budget."""
+
+    @property
+    def weights_budget_pct(self) -> float:
+        """What weights of fewer bits may cost: nothing, where no format that was named has them."""
+        named = [NumberFormat.parse(one).weight.bits for one in self.formats]
+        return 0.0 if named and min(named) == FULL_BITS else self.budget_pct
 
 
 def view_of(
@@ -59,8 +71,8 @@ def plan_step(
     setup: StepSetup, capture: StepCapture, accepted: tuple[StepAction, ...] = ()
 ) -> tuple[tuple[StepPlace, ...], tuple[Offer, ...]]:
     """Select and propose on a captured step, with nothing measured: places, and offers by worth."""
-    options = setup.options
-    places = select_places(capture, setup.groups(capture), options.least_share, setup.budget_pct)
+    limits = (setup.options.least_share, setup.weights_budget_pct)
+    places = select_places(capture, setup.groups(capture), *limits)
     working = tuple(one for one in places if worked_on(one))
     view = view_of(setup, capture, working, accepted)
     offers = [o for p in setup.proposers for o in p.propose(view)]

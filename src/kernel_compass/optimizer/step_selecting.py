@@ -42,7 +42,7 @@ def select_places(
         capture: the step.
         groups: its runs of short kernels.
         least_effect: what the whole has to gain at least, 0.02 = 1.02 times.
-        budget_pct: of errors; where it allows other weights, theirs are a product's floor.
+        budget_pct: of errors of weights; where it allows 8 bits, theirs are a product's floor.
     """
     capture = opened(capture)
     if capture.kernels:

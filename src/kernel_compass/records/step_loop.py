@@ -208,6 +208,8 @@ class StepRecording:
     """That floors and predictions rested on."""
     answers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """By question, as canonical JSON."""
+    formats: tuple[str, ...] = ()
+    """That products could be computed in; none = all that fit the budget."""
 
 
 def actions_text(actions: tuple[StepAction, ...]) -> str:

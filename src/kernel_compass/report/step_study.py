@@ -30,6 +30,8 @@ def step_study_text(recorded: RecordedStudy) -> str:
     head = [f"{recorded.study.identifier}: {plain(study.step)}"]
     if study.step_us is not None:
         head.append(f"  {duration_text(study.step_us)} a step as it was captured")
+    if recorded.study.request.formats:
+        head.append(f"  products in {', '.join(recorded.study.request.formats)} alone")
     lines = [*head, *[f"  {plain(one)}" for one in study.notes], ""]
     lines += _final(study)
     lines += _kept(study)

@@ -30,6 +30,7 @@ DTYPES = frozenset(["bfloat16"])
 START_US = 3.0
 """What a product takes beyond its floor, whatever its size: measured on an H200 (docs/step_loop.md,
 "What is foretold")."""
+NOT_IN_THESE = "nothing was faster in the formats that were asked for"
 TORCHS = Candidate("cublas_bf16", {}, "bf16")
 """torch's own product of all columns."""
 
@@ -136,18 +137,36 @@ def _part(saves_us: float | None, part: float) -> float | None:
     return None if saves_us is None else part * saves_us
 
 
-def choices_of(offer: Offer, found: ProductFound) -> tuple[ProductChoice, ...]:
-    """What is tried, one after the other; products of one input by torch at the last."""
-    if not offer.proposal.action.target.parts:
-        return found.choices
-    bf16 = [one for one in found.choices if one.candidate.format == TORCHS.format]
-    return found.choices if bf16 else (*found.choices, ProductChoice(TORCHS))
+def choices_of(
+    offer: Offer, found: ProductFound, formats: Sequence[str] = ()
+) -> tuple[ProductChoice, ...]:
+    """What is tried, one after the other; products of one input by torch at the last.
+
+    Args:
+        offer: the product.
+        found: by its study.
+        formats: that it may be computed in; none = all.
+    """
+    known = found.choices
+    if offer.proposal.action.target.parts:
+        bf16 = [one for one in known if one.candidate.format == TORCHS.format]
+        known = known if bf16 else (*known, ProductChoice(TORCHS))
+    return tuple(one for one in known if not formats or one.candidate.format in (None, *formats))
 
 
-def decided(offer: Offer, found: ProductFound, total_us: float | None) -> list[Offer]:
+def decided(
+    offer: Offer, found: ProductFound, total_us: float | None, formats: Sequence[str] = ()
+) -> list[Offer]:
     """The proposals once a study of the product said which implementation, and how fast it is; each
-    for where the step's outputs refuse the one before."""
-    choices = choices_of(offer, found)
+    for where the step's outputs refuse the one before.
+
+    Args:
+        offer: the product.
+        found: by its study.
+        total_us: of the step.
+        formats: that it may be computed in; none = all.
+    """
+    choices = choices_of(offer, found, formats)
     left = range(len(choices) - 1, -1, -1)
     return [
         _decided(offer, found.study, one, total_us, finer)
