@@ -53,7 +53,8 @@ def test_the_decoder_block_with_products_of_one_input_as_one(torch, how, way):
             for _ in range(4):
                 found = model(x)
             assert near(found, untouched), on.explain()
-            assert all(one.on and one.uses for one in on.applications), on.explain()
+            assert all(one.on for one in on.applications), on.explain()
+            assert on.products >= len(joined), on.explain()
             y = torch.randn_like(x)
             changed = model(y)
         assert near(changed, model(y))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +68,25 @@ def test_a_products_study_is_of_the_formats_that_were_asked_for(monkeypatch):
         made = ProgramBench(program, StepOptions(), 1.0, formats=formats)
         made.study(Workload(Op.LINEAR, 1, 4, 4, 4), "bfloat16")
     assert asked == [("linear:4x4x4", (), 3.0), ("linear:4x4x4", ("bf16",), 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        ((), "nothing was timed in its study of 0.45 minutes (study s)"),
+        ((Reason.OVER_BUDGET,), "nothing was timed in its study of 0.45 minutes (study s)"),
+        ((Reason.OVER_BUDGET, Reason.NOT_FASTER), "alone nothing was faster in every regime"),
+    ],
+)
+def test_a_products_study_that_timed_nothing_says_so(monkeypatch, reasons, said):
+    trials = tuple(SimpleNamespace(reason=one) for one in reasons)
+    study = SimpleNamespace(identifier="s")
+    recorded = SimpleNamespace(study=study, accepted=(), trials=trials)
+    monkeypatch.setattr(step_bench, "optimize", lambda *_: SimpleNamespace(recorded=recorded))
+    program = program_of(entry=f"{HOSTILE}:plain")
+    made = ProgramBench(program, StepOptions(), 1.0, product_minutes=0.45)
+    found = made.study(Workload(Op.LINEAR, 1, 4, 4, 4), "bfloat16")
+    assert found.candidate is None and said in found.detail
 
 
 def test_a_process_that_dies_leaves_configurations_without_times():

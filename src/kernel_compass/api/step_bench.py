@@ -137,9 +137,11 @@ class ProgramBench:
         name = found.recorded.study.identifier
         accepted = found.recorded.accepted
         if not accepted:
-            return ProductFound(
-                name, None, detail=f"alone nothing was faster in every regime (study {name})"
-            )
+            detail = f"alone nothing was faster in every regime (study {name})"
+            if not any(one.reason is not Reason.OVER_BUDGET for one in found.recorded.trials):
+                minutes = f"{self.product_minutes:g} minutes"
+                detail = f"nothing was timed in its study of {minutes} (study {name})"
+            return ProductFound(name, None, detail=detail)
         return product_found(name, accepted[0], found.recorded.trials)
 
     def rank(self, accepted: Actions, actions: Actions) -> tuple[ConfigTime, ...]:
