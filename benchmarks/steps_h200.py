@@ -16,7 +16,7 @@ is missing or does not hold. --minutes ends a study in good order; the change th
 then, and the five processes that confirm, are waited for.
 
 Seconds on an H200, estimated (a process with torch and the program takes 10 to 20 to start, a
-compiled region 20 to 60, a study of a product 90; nothing of this has been run there yet):
+compiled region 20 to 60, a study of a product 90; of these the decoder block has run there):
 
     decoder      450 for each phase and budget (study 350, comparison in five processes 100)
     served       400   mla       450   encoder   400   moe   300 (most of it 64 experts compiling)
